@@ -7,7 +7,9 @@ publishes its JSON schema. Units are SI and stand in the key names.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
 
 SCHEMA_VERSION = 1
 
@@ -48,7 +50,7 @@ class PlannedWorkload:
     task: Literal["train", "infer"]
     sample_unit: str
     seq: int
-    num_parameters: int
+    num_parameters: Annotated[int, Ge(0)]
     num_samples: float | None
     num_epochs: float | None
     optimizer: str | None
@@ -109,14 +111,14 @@ class PlannedPlace:
     instance_type: str
     region: str
     is_spot: bool
-    usd_per_hour: float
+    usd_per_hour: Annotated[float, Ge(0)]
     priced_on: str | None
     source: str
     device: str
-    num_nodes: int
-    devices_per_node: float
-    num_vcpus_per_node: int | None
-    host_memory_bytes_per_node: float | None
+    num_nodes: Annotated[int, Ge(1)]
+    devices_per_node: Annotated[float, Gt(0)]
+    num_vcpus_per_node: Annotated[int, Ge(1)] | None
+    host_memory_bytes_per_node: Annotated[float, Gt(0)] | None
     interconnect: str
     network_bytes_per_s: float | None
     interruption_frac_per_month: tuple[float, float] | None
@@ -185,9 +187,9 @@ class PlannedChoice:
 
     place: PlannedPlace
     strategy: str
-    batch_per_device: int
-    microbatches: int
-    global_batch: int
+    batch_per_device: Annotated[int, Ge(1)]
+    microbatches: Annotated[int, Ge(1)]
+    global_batch: Annotated[int, Ge(1)]
     precision: str
     compiler: str
     checkpointing: str
@@ -214,7 +216,7 @@ class PlannedChoice:
     label: str = ""
     remark: str = ""
     notes: tuple[str, ...] = ()
-    num_devices: int = 1
+    num_devices: Annotated[int, Ge(1)] = 1
     optimizer_steps: int | None = None
     exposed_communication_s: float = 0.0
     mfu_frac: float | None = None

@@ -22,8 +22,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     Raises:
         InvalidInputError: The file cannot be written.
     """
-    is_direct = path.exists() and not path.is_file()
-    target = path if is_direct else path.resolve()
+    is_direct, target = _target_of(path)
     draft = target if is_direct else target.with_name(f".{target.name}.{os.getpid()}")
     try:
         yield draft
@@ -38,6 +37,23 @@ def whole_file(path: Path) -> Iterator[Path]:
         if not is_direct:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+
+def _target_of(path: Path) -> tuple[bool, Path]:
+    """Whether a path is written directly, as a pipe is, and else the file that it leads to.
+
+    Raises:
+        InvalidInputError: No file can have that name, or links lead in a circle.
+    """
+    try:
+        is_direct = path.exists() and not path.is_file()
+        target = path if is_direct else path.resolve()
+    except (OSError, RuntimeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "its links lead in a circle"
+        raise InvalidInputError(
+            f"cannot write `{path}`: {why}", hint="choose another path"
+        ) from None
+    return is_direct, target
 
 
 def write_whole(path: Path, text: str) -> None:

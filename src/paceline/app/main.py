@@ -61,6 +61,8 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 #: What the place that is written to refuses: no bug of ours.
 _DISK_FAILURES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+#: What no file can be named.
+_NAME_FAILURES = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -97,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return _BROKEN_PIPE
     except OSError as error:
-        if error.errno not in _DISK_FAILURES:
+        if error.errno not in _DISK_FAILURES | _NAME_FAILURES:
             raise
         _forget_stdout()
         _print_error(_disk_error(error))
@@ -173,6 +175,10 @@ def _forget_stdout() -> None:
 
 
 def _disk_error(error: OSError) -> InvalidInputError:
+    if error.errno in _NAME_FAILURES:
+        return InvalidInputError(
+            f"`{error.filename}` cannot be used: {error.strerror}", hint="give another name"
+        )
     where = f"to `{error.filename}`" if error.filename else "the answer"
     return InvalidInputError(
         f"cannot write {where}: {error.strerror}", hint="make room there, or write elsewhere"

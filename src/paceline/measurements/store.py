@@ -132,6 +132,10 @@ def default_store_folder() -> Path:
     return Path(base) / "paceline" / "measurements"
 
 
+#: Bytes of a line; what is longer is none of ours.
+_LONGEST_LINE = 64_000_000
+
+
 def segment_paths(folder: Path) -> tuple[Path, ...]:
     """Segments in the order they were begun."""
     return tuple(sorted(folder.glob("*.jsonl")))
@@ -140,7 +144,7 @@ def segment_paths(folder: Path) -> tuple[Path, ...]:
 def read_segment(path: Path) -> Iterator[Record | None]:
     """Records of one segment, None for each line that cannot be read."""
     with path.open("rb") as file:
-        for line in file:
+        while line := file.readline(_LONGEST_LINE):
             yield _read_line(line)
 
 

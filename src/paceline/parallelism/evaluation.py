@@ -40,6 +40,8 @@ class StrategyEvaluation:
     allocated_bytes: FloatArray
 
 
+#: What has no link takes for ever, and what is made of that is not known.
+@np.errstate(invalid="ignore")
 def evaluate_strategies(
     table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, *,
     has_optimizer: bool = True,

@@ -7,6 +7,7 @@ quote that is never closed, a row with more cells than the header has names.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from paceline.errors import InvalidInputError
+from paceline.reading import read_bytes
 
 #: Under this name stands what a row has beyond its header.
 SURPLUS = "cells beyond the header"
@@ -47,9 +49,9 @@ def read_cells(
             is there twice, or a quote is never closed.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise InvalidInputError(f"`{path}` is larger than 500 MB", hint="split the table")
-        with path.open(encoding=_encoding(path), newline="") as file:
+        content = read_bytes(path, what="table", most_bytes=_MAX_BYTES, hint="name a CSV file")
+        encoding = "utf-16" if content[:2] in _UTF_16_MARKS else "utf-8-sig"
+        with io.StringIO(content.decode(encoding), newline="") as file:
             first = next((line for line in file if line.strip()), "")
             file.seek(0)
             if first.lstrip().startswith("{"):
@@ -58,10 +60,6 @@ def read_cells(
             else:
                 names, rows = _separated_rows(file, _separator(first))
                 _check_once(path, names, columns)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read `{path}`: {error.strerror}", hint="name a CSV file"
-        ) from None
     except (UnicodeError, csv.Error, json.JSONDecodeError) as error:
         raise InvalidInputError(
             f"`{path}` cannot be read as a table: {error}",
@@ -92,11 +90,6 @@ def number_of(text: str) -> float | None:
     if not math.isfinite(value):
         raise ValueError(text)
     return value
-
-
-def _encoding(path: Path) -> str:
-    with path.open("rb") as file:
-        return "utf-16" if file.read(2) in _UTF_16_MARKS else "utf-8-sig"
 
 
 def _separator(header: str) -> str:

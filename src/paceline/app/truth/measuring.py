@@ -55,6 +55,7 @@ from paceline.measurements.compare import compare as compare_records
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store, default_store_folder, read_segment
+from paceline.reading import MAX_LOG_BYTES, read_bytes
 from paceline.units import format_duration, parse_bytes, parse_duration_s
 from paceline.writing import make_folder, write_whole
 
@@ -466,12 +467,10 @@ def _environment() -> tuple[str, ...]:
 def _log_text(log: Path) -> str:
     if str(log) == "-":
         return sys.stdin.read()
-    try:
-        return log.read_text(errors="replace")
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read `{log}`: {error.strerror}", hint="name a file, or - for stdin"
-        ) from None
+    content = read_bytes(
+        log, what="log", most_bytes=MAX_LOG_BYTES, hint="name a file, or - for stdin"
+    )
+    return content.decode(errors="replace")
 
 
 def _notice_text(notice: Notice) -> str:

@@ -21,6 +21,9 @@ KNOWN_BY = "known_by"
 _COLUMNS = ("device", "strategy", "microbatch", "global_batch", "predicted_ms", "step_time_ms",
             KNOWN_BY)  # fmt: skip
 
+#: Characters of a header line that are looked at.
+_LONGEST_HEADER = 10_000
+
 
 def write_trials(trials: Sequence[Trial], device: str, global_batch: int, path: Path) -> None:
     """Write the runs as a table whose times are to be filled in, for `calibrate`.
@@ -52,7 +55,7 @@ def is_of_trials(path: Path) -> bool:
     """Whether a table is one of runs that `trials` asked for; of none that cannot be read."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return KNOWN_BY in file.readline()
+            return KNOWN_BY in file.readline(_LONGEST_HEADER)
     except (OSError, UnicodeDecodeError):
         return False
 

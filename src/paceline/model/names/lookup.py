@@ -9,6 +9,7 @@ from pathlib import Path
 from paceline.errors import UnknownNameError, close_names
 from paceline.model.names.registry import Alias, names_of, patterns, words
 from paceline.model.names.spelling import name_key, plainer, without_owner, word_keys
+from paceline.reading import is_file
 
 _NUM_NEIGHBOURS = 5
 #: What is left to someone whose model has no name here.
@@ -59,7 +60,7 @@ def _checked(entry: str) -> str:
 
 
 def _is_config(path: Path) -> bool:
-    return path.suffix == ".json" or (path / "config.json").is_file()
+    return path.suffix == ".json" or is_file(path / "config.json")
 
 
 def reading_of(typed: str) -> str:

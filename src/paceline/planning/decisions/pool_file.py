@@ -31,9 +31,10 @@ from paceline.planning.forecast.grid import GridCell, predict_grid
 from paceline.planning.forecast.grid_jobs import GridAxes
 from paceline.planning.goal.amounts import Job, check_has_work, resolve_job
 from paceline.planning.goal.chance import Z_80
-from paceline.planning.goal.documents import parse_yaml, read_text, validate
+from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.options import parse_work
+from paceline.reading import read_text
 
 #: Batches per device that are tried; each job takes the fastest that fits.
 _BATCHES = tuple(2**i for i in range(12))

@@ -16,7 +16,7 @@ from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_offer
 from paceline.errors import InvalidInputError, MissingFactError, UnknownNameError
 from paceline.planfile import TracedFigure
-from paceline.planning.goal.documents import read_text, validate
+from paceline.planning.goal.documents import validate
 from paceline.planning.places.ownership import (
     OwnedCosts,
     OwnershipFact,
@@ -26,6 +26,7 @@ from paceline.planning.places.ownership import (
     ownership_facts,
     rent_or_buy,
 )
+from paceline.reading import read_text
 from paceline.units import format_percent, format_usd
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.document_keys import unknown_key
@@ -14,34 +13,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_DOCUMENT_BYTES = 4_000_000
 MAX_DOCUMENT_DEPTH = 32
-
-
-def read_text(path: Path, *, what: str) -> str:
-    """The text of a user's file.
-
-    Raises:
-        InvalidInputError: Missing, unreadable, too large or not UTF-8.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_DOCUMENT_BYTES + 1)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read the {what} `{path}`: {error.strerror}", hint="check the path"
-        ) from None
-    if len(content) > MAX_DOCUMENT_BYTES:
-        raise InvalidInputError(
-            f"the {what} `{path}` is larger than {MAX_DOCUMENT_BYTES // 1_000_000} MB",
-            hint=f"a {what} is a few kilobytes; is this the right file?",
-        )
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidInputError(
-            f"the {what} `{path}` is not UTF-8 text", hint="save it as UTF-8"
-        ) from None
 
 
 def parse_yaml(text: str, *, what: str) -> Any:

@@ -8,12 +8,18 @@ from typing import Any
 
 from paceline.errors import InvalidInputError
 from paceline.planfile import SCHEMA_VERSION, PlanFile
-from paceline.planning.goal.documents import parse_yaml, read_text, schema_of, validate
+from paceline.planning.goal.documents import parse_yaml, schema_of, validate
+from paceline.reading import read_text
 from paceline.writing import write_whole
 
 _HEADER = (
     "# A plan of paceline. Units stand in the key names. Read by `paceline deploy` and `report`.\n"
+    "# It is whole where its last line is `...`.\n"
 )
+
+
+#: How YAML ends a document, and a plan, so that half of one is known.
+_END = "..."
 
 
 def write_plan(plan: PlanFile, path: str | Path) -> None:
@@ -42,11 +48,15 @@ def dump_plan(plan: PlanFile) -> str:
     body = yaml.dump(
         _plain(asdict(plan)), Dumper=dumper, sort_keys=False, allow_unicode=True, width=100
     )
-    return _HEADER + str(body)
+    return f"{_HEADER}{body}{_END}\n"
 
 
 def load_plan(text: str) -> PlanFile:
     """A plan from YAML text; see `read_plan`."""
+    if f"last line is `{_END}`" in text and text.rstrip().rpartition("\n")[2] != _END:
+        raise InvalidInputError(
+            "the plan file ends in the middle", hint="write it again with `paceline plan MODEL`"
+        )
     value = parse_yaml(text, what="plan file")
     if not isinstance(value, dict):
         raise InvalidInputError(

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.errors import InvalidInputError
-from paceline.planning.goal.documents import parse_yaml, read_text, schema_of, validate
+from paceline.planning.goal.documents import parse_yaml, schema_of, validate
 from paceline.planning.goal.goal import Scenario
 from paceline.planning.goal.options import parse_goal, parse_work
+from paceline.reading import read_text
 
 #: Keys by which files of other verbs are told.
 _OTHER_FILES = (

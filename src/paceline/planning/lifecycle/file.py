@@ -10,13 +10,14 @@ from typing import Any, get_args
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import as_items
-from paceline.planning.goal.documents import parse_yaml, read_text, schema_of, validate
+from paceline.planning.goal.documents import parse_yaml, schema_of, validate
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.planning.goal.scenarios import Option, texts_of
 from paceline.planning.lifecycle.lifecycle import AskedPhase, PhaseName, Stay
 from paceline.planning.places.interruption import MONTH_S
 from paceline.planning.places.relocation import Dataset
+from paceline.reading import read_text
 from paceline.units import DAY_S, HOUR_S, parse_bytes
 
 _EXAMPLE = "examples/scenarios/lifecycle.yaml"

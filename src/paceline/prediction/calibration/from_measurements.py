@@ -18,6 +18,7 @@ from paceline.errors import InvalidInputError
 from paceline.prediction.calibration.fitted import Calibration, Residual, Update
 from paceline.prediction.calibration.gaussian_process import Spreads, learn
 from paceline.prediction.calibration.step_features import StepTraits
+from paceline.reading import MAX_LOG_BYTES, read_text
 from paceline.writing import make_folder, write_whole
 
 _FORMAT_VERSION = 2
@@ -114,13 +115,12 @@ def read_updates(calibration: Calibration, path: Path) -> Calibration:
     Raises:
         InvalidInputError: Not such a file.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read the calibration `{path}`: {error.strerror}",
-            hint="write one with `paceline calibrate rows.csv`",
-        ) from None
+    text = read_text(
+        path,
+        what="calibration",
+        most_bytes=MAX_LOG_BYTES,
+        hint="write one with `paceline calibrate rows.csv`",
+    )
     try:
         content = json.loads(text)
         if content["format_version"] not in _READABLE_VERSIONS:
