@@ -167,8 +167,14 @@ def _single(job: Job) -> Job:
 
 
 def step_s_of(steps: Steps, job: Job) -> float:
-    """What tables time: a token of a generation, else a step."""
-    return float((steps.per_token_s if job.is_generation else steps.step_s)[0])
+    """What tables time: a token of a language model, else a step or a whole answer."""
+    return float(getattr(steps, figure_of(job))[0])
+
+
+def figure_of(job: Job) -> str:
+    """The column of `Steps` that tables time; encoder-decoders are timed by whole answers."""
+    is_token = job.is_generation and not job.workload.encodes
+    return "per_token_s" if is_token else "step_s"
 
 
 def _answer(

@@ -13,7 +13,14 @@ from paceline.errors import InvalidInputError, PacelineError
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.scoring.answering import added_s, asked_of, stated_factors, step_s_of, under_limit
+from paceline.scoring.answering import (
+    added_s,
+    asked_of,
+    figure_of,
+    stated_factors,
+    step_s_of,
+    under_limit,
+)
 from paceline.scoring.assumed import note_of
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.source_levels import as_published
@@ -123,7 +130,7 @@ def explain_row(
     factor = math.prod(part.factor for part in parts)
     return RowExplanation(
         command=shlex.join(words),
-        figure="per_token_s" if one.job.is_generation else "step_s",
+        figure=figure_of(one.job),
         command_s=command_s,
         factor=factor,
         row_s=command_s * factor,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.model.graph.workload import Workload
+from paceline.model.items import StatedItem, as_items
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.scoring.assumed import Assumed, widening
 from paceline.scoring.naming.models import UnresolvedRowError
@@ -24,6 +26,9 @@ from paceline.scoring.readings import ENGINES, Reading
 from paceline.scoring.rows import Row
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
+from paceline.stack.engines import USUAL_LOOP
+
+_BEAMS = re.compile(r"\bbeams?(?:[ _-]?size)?\s*[=: ]\s*(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +212,8 @@ def _job(
     reading = cell.reading
     seq = reading.seq or workload.default_seq
     generates = any(one.name == "decode" for one in workload.passes)
+    if workload.encodes:
+        return _answered(cell, workload, strategy, batch)
     if generates and reading.framework == ENGINES and reading.requests is None:
         raise UnresolvedRowError("an engine serves, and its requests are not stated (ISL, OSL)")
     return Job(
@@ -219,6 +226,23 @@ def _job(
         output_tokens=1 if generates else None,
         profile=reading.framework,
         habits=habits,
+    )
+
+
+def _answered(cell: Cell, workload: Workload, strategy: Strategy, batch: float) -> Job:
+    """Whole answers of an encoder-decoder, of usual lengths, with the beams that a row states."""
+    stated = _BEAMS.search(cell.row.flags)
+    beams = None if stated is None else int(stated[1])
+    item = as_items(workload, StatedItem(beams=beams), typed=cell.row.model)
+    framework = cell.reading.framework
+    return Job(
+        workload=item,
+        configuration=replace(cell.reading.configuration, is_served=False),
+        strategy=strategy,
+        batch=batch,
+        prompt_tokens=item.usual_prompt_tokens,
+        output_tokens=item.usual_output_tokens,
+        profile=USUAL_LOOP if framework == ENGINES else framework,
     )
 
 

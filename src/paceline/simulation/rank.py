@@ -82,6 +82,11 @@ class RankPasses:
                 weights and the lowering keeps wide ones.
         """
         workload, engine, how = job.workload, job.engine, job.how
+        if engine is not None and workload.encodes:
+            raise InvalidInputError(
+                f"how {engine.title} serves encoder-decoders is not modelled",
+                hint="leave the profile out: they run as plain batches",
+            )
         splits = {
             one.name: split(one.graph, _alone() if one.network else _shape(job, tensor))
             for one in workload.passes

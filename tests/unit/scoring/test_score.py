@@ -286,3 +286,17 @@ def test_no_cell_crashes_it(tmp_path, change):
     summary, lines = score(tmp_path, change)
     assert summary.num_rows == len(lines) == 1
     assert bool(lines[0]["reason"]) != bool(lines[0]["step_mid_s"])
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_what_encoder_decoders_write_is_timed_by_whole_answers(tmp_path, beams):
+    said = {"task": "infer", "batch_per_gpu": "2", "compiler_flags": f"beam={beams}"}
+    _, (tokens, sound) = score(
+        tmp_path,
+        {**said, "model": "t5-base", "unit": "tok/s"},
+        {**said, "model": "whisper-small", "unit": "audio seconds/s"},
+    )
+    for answer, per_item in ((tokens, 128), (sound, 30)):
+        assert not answer["reason"]
+        rate = float(answer["throughput_mid"]) * float(answer["step_mid_s"])
+        assert rate == pytest.approx(2 * per_item, rel=1e-4)

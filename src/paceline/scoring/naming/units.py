@@ -41,7 +41,12 @@ def items_to_unit(
     generates = any(one.name == "decode" for one in workload.passes)
     is_seen = workload.sample_unit == "images"
     tokens = 1.0 if generates else None if is_seen else float(seq)
-    per_item = _per_item(match["what"].lower().strip(), units_per_item, tokens, items_per_step)
+    if workload.encodes and tokens is not None:
+        tokens = float(workload.usual_output_tokens)
+    what = match["what"].lower().strip()
+    if workload.sample_unit == "seconds of sound" and "seconds" in what.split():
+        return share * workload.samples_per_item, row.unit
+    per_item = _per_item(what, units_per_item, tokens, items_per_step)
     return (None, "") if per_item is None else (share * per_item, row.unit)
 
 
