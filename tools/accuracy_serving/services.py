@@ -1,0 +1,109 @@
+"""Write a page on answers to published runs of services, each source apart.
+
+PYTHONPATH=tools python -m accuracy_serving.services ROWS.csv ANSWERS.csv --out PAGE.md
+
+ANSWERS are those of `paceline score` to ROWS. Rows of quality A and B count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+#: What is compared: the mean is held against the median.
+QUANTITIES = (
+    "capacity", "tpot mean", "tpot p50", "tpot p99", "ttft mean", "ttft p50", "ttft p99",
+)  # fmt: skip
+#: An answer further off counts as wrong.
+MAX_RATIO = 5.0
+_BOUNDS = ("low", "mid", "high")
+_INTRODUCTION = """# Accuracy of services
+
+Made by `python -m accuracy_serving.services` from published runs of services (`score` with a
+`scenario`). Levels of what serves where (`scoring/data/serving_levels.csv`) are fitted to the rates
+of these sources; times to the first token, percentiles and queues are not fitted. An error is the
+median distance of predicted over measured from one; coverage is of the 80 % interval; *far* counts
+answers beyond ×/÷ 5."""
+
+
+def main() -> None:
+    """Print the page, or write it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("answers", type=Path)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    text = "\n".join(page(asked.rows, asked.answers)) + "\n"
+    if asked.out:
+        asked.out.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
+def page(rows: Path, answers: Path) -> Iterator[str]:
+    """The lines of the page."""
+    found: defaultdict[str, defaultdict[str, list[tuple[float, bool]]]]
+    found = defaultdict(lambda: defaultdict(list))
+    asked, missed, reasons = Counter[str](), Counter[str](), Counter[str]()
+    with rows.open(encoding="utf-8") as given, answers.open(encoding="utf-8") as told:
+        for row, answer in zip(csv.DictReader(given), csv.DictReader(told), strict=True):
+            if row["quality"] not in ("A", "B"):
+                continue
+            source = row["source"].partition(":")[0]
+            asked[source] += 1
+            if answer["reason"]:
+                missed[source] += 1
+                reasons[answer["reason"]] += 1
+            for name, ratio, covered in compared(row, answer):
+                found[source][name].append((ratio, covered))
+                found["all"][name].append((ratio, covered))
+    asked["all"], missed["all"] = asked.total(), missed.total()
+    yield _INTRODUCTION
+    for name in QUANTITIES:
+        yield f"\n## {name.capitalize()}\n"
+        yield "| source | rows | unanswered | compared | ratio | error | coverage | far |"
+        yield "|---|---|---|---|---|---|---|---|"
+        for source, count in asked.most_common():
+            if pairs := found[source][name]:
+                yield _line(source, count, missed[source], pairs)
+    yield "\n## Unanswered\n\n| reason | rows |\n|---|---|"
+    yield from (f"| {reason} | {count} |" for reason, count in reasons.most_common())
+
+
+def compared(
+    row: Mapping[str, str], answer: Mapping[str, str]
+) -> Iterator[tuple[str, float, bool]]:
+    """Each quantity that is measured and told: its name, the ratio, and whether it is covered."""
+    stated = dict(pair.partition("=")[::2] for pair in row["extra"].split(";"))
+    pairs = {"capacity": (row["throughput"], [answer[f"throughput_{b}"] for b in _BOUNDS])}
+    for short in ("tpot", "ttft"):
+        for name, percentile in (("mean", "p50"), ("p50", "p50"), ("p99", "p99")):
+            measured = stated.get(f"{short}_ms_{name}", "")
+            seconds = str(float(measured) / 1e3) if measured else ""
+            told = [answer[f"{short}_{percentile}_{b}_s"] for b in _BOUNDS]
+            pairs[f"{short} {name}"] = (seconds, told)
+    for name, (measured, told) in pairs.items():
+        if measured and all(told) and float(measured) > 0.0:
+            low, mid, high = map(float, told)
+            yield name, mid / float(measured), low <= float(measured) <= high
+
+
+def _line(source: str, count: int, missed: int, pairs: list[tuple[float, bool]]) -> str:
+    ratios = np.array([ratio for ratio, _ in pairs])
+    far = int((np.abs(np.log(ratios)) > math.log(MAX_RATIO)).sum())
+    cells = (
+        source, f"{count:,}", f"{missed / count:.0%}", f"{len(pairs):,}",
+        f"{np.median(ratios):.2f}", f"{np.median(np.abs(ratios - 1.0)):.0%}",
+        f"{np.mean([covered for _, covered in pairs]):.0%}", str(far),
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
