@@ -222,12 +222,18 @@ class Steps:
         """What holds a row's microbatch back."""
         return Bound(int(self.bound[row])).name.lower()
 
-    def with_spread(self, log_sigma: FloatArray) -> Steps:
-        """The same, with the interval of a log-normal step time."""
+    def with_spread(self, log_sigma: FloatArray, alone: Steps | None = None) -> Steps:
+        """The same, with the interval of a log-normal step time.
+
+        Args:
+            log_sigma: Of each row.
+            alone: What the rows are made of; one to which nothing is added keeps its own interval,
+                if it has one.
+        """
         factor = np.exp(Z_80 * log_sigma)
-        return replace(
-            self,
-            step_low_s=self.step_s / factor,
-            step_high_s=self.step_s * factor,
-            log_sigma=log_sigma,
-        )
+        low_s, high_s = self.step_s / factor, self.step_s * factor
+        if alone is not None:
+            is_alone = (self.step_s == alone.step_s) & np.isfinite(alone.step_low_s)
+            low_s = np.where(is_alone, alone.step_low_s, low_s)
+            high_s = np.where(is_alone, alone.step_high_s, high_s)
+        return replace(self, step_low_s=low_s, step_high_s=high_s, log_sigma=log_sigma)

@@ -142,14 +142,8 @@ def _sharded(
         tensor_s=split_s,
         per_token_s=step_s,
         sharing_log_sigma=sharing,
-    ).with_spread(log_sigma)
-    is_alone = step_s == alone.step_s
-    return replace(
-        steps,
-        step_low_s=np.where(is_alone, alone.step_low_s, steps.step_low_s),
-        step_high_s=np.where(is_alone, alone.step_high_s, steps.step_high_s),
-        reasons=_linked(cases, steps),
-    )
+    ).with_spread(log_sigma, alone)
+    return replace(steps, reasons=_linked(cases, steps))
 
 
 def _work(passes: RankPasses, seq: float) -> ReplicaWork:

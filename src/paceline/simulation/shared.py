@@ -51,7 +51,7 @@ def served(
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=alone_s, exposed_s=added_s, sharing_log_sigma=sharing
     )
-    steps = replace(
+    return replace(
         alone,
         step_s=alone_s + added_s,
         tensor_s=added_s,
@@ -60,13 +60,7 @@ def served(
         prompt_exchange_s=exchanged[0],
         token_exchange_s=exchanged[1],
         sharing_log_sigma=sharing,
-    ).with_spread(log_sigma)
-    is_alone = steps.step_s == alone.step_s
-    return replace(
-        steps,
-        step_low_s=np.where(is_alone, alone.step_low_s, steps.step_low_s),
-        step_high_s=np.where(is_alone, alone.step_high_s, steps.step_high_s),
-    )
+    ).with_spread(log_sigma, alone)
 
 
 def _added_s(

@@ -141,13 +141,7 @@ def _waiting(steps: Steps, alone_s: FloatArray, starved_s: FloatArray) -> Steps:
         steps.device_log_sigma, alone_s=alone_s, exposed_s=steps.lost_s, starved_s=starved_s,
         sharing_log_sigma=steps.sharing_log_sigma,
     )  # fmt: skip
-    later = replace(steps, step_s=steps.step_s + starved_s).with_spread(log_sigma)
-    is_fed = (starved_s == 0.0) & np.isfinite(steps.step_low_s)
-    return replace(
-        later,
-        step_low_s=np.where(is_fed, steps.step_low_s, later.step_low_s),
-        step_high_s=np.where(is_fed, steps.step_high_s, later.step_high_s),
-    )
+    return replace(steps, step_s=steps.step_s + starved_s).with_spread(log_sigma, steps)
 
 
 def _energy_j_per_sample(
