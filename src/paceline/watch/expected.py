@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Device
 from paceline.model.graph.costs import Compiler
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
-from paceline.planfile import Interval, PlanFile
+from paceline.planfile import Interval, PlanFile, PlannedChoice
 from paceline.planning.places.support import configuration_on
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.job import Job
@@ -33,6 +34,7 @@ class Expectation:
         parameter_bytes: Of the memory, parameters.
         optimizer_state_bytes: Of the memory, optimizer state.
         largest_batch: Most items of a microbatch that fit.
+        planned: Of a plan, how the job should run, in the words of `CapturedJob.words`; else None.
     """
 
     source: str
@@ -46,6 +48,16 @@ class Expectation:
     parameter_bytes: float | None = None
     optimizer_state_bytes: float | None = None
     largest_batch: int | None = None
+    planned: Mapping[str, str] | None = None
+
+    def unplanned(self, job: CapturedJob) -> str:
+        """Where a script does not run as planned, in words; empty where it does."""
+        found = job.words
+        return ", ".join(
+            f"{name} {found.get(name, 'unknown')} (planned {value})"
+            for name, value in (self.planned or {}).items()
+            if found.get(name) != value
+        )
 
 
 def expected_of_plan(plan: PlanFile, *, choice: int = 1, source: str = "the plan") -> Expectation:
@@ -66,7 +78,20 @@ def expected_of_plan(plan: PlanFile, *, choice: int = 1, source: str = "the plan
         cost_usd=chosen.cost_usd,
         usd_per_hour=chosen.place.usd_per_hour or None,
         num_steps=chosen.optimizer_steps,
+        planned=_planned(plan, chosen),
     )
+
+
+def _planned(plan: PlanFile, chosen: PlannedChoice) -> Mapping[str, str]:
+    """What a plan says of what can be read out of a script."""
+    microbatch = chosen.batch_per_device // max(1, chosen.microbatches)
+    times = f" × {chosen.microbatches}" * (chosen.microbatches > 1)
+    said = {
+        "batch": f"{microbatch}{times}",
+        "precision": chosen.precision,
+        "optimizer": plan.workload.optimizer or "",
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def expected_of_job(

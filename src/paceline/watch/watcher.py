@@ -134,7 +134,8 @@ class Watcher:
         expected = self.expectation
         if expected is None:
             return f"{read} · not predicted: {self.why_unpredicted}"
-        words = [read]
+        unplanned = expected.unplanned(self.job)
+        words = [read, *([f"not as planned: {unplanned}"] if unplanned else [])]
         if (step := expected.step_s) is not None:
             words.append(
                 f"predicted {format_duration(step.mid)} a step "
@@ -165,7 +166,11 @@ def read_expectation(folder: Path) -> Expectation | None:
     try:
         found = json.loads((folder / _EXPECTATION_FILE).read_text(encoding="utf-8"))
         known = {one.name for one in fields(Expectation)}
-        values = {key: _interval(value) for key, value in found.items() if key in known}
+        values = {
+            key: value if key == "planned" else _interval(value)
+            for key, value in found.items()
+            if key in known
+        }
         return Expectation(**values)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None

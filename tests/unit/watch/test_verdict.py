@@ -11,6 +11,7 @@ import pytest
 import paceline
 from paceline.errors import InvalidInputError
 from paceline.planfile import Interval
+from paceline.watch.captured import CapturedJob
 from paceline.watch.events import read_run
 from paceline.watch.expected import Expectation
 from paceline.watch.folder import Run, new_run, write_end, write_run
@@ -87,3 +88,14 @@ def test_a_torn_expectation_is_none(tmp_path: Path, text: str):
     (tmp_path / "expectation.json").write_text(text)
     found = read_expectation(tmp_path)
     assert found is None or found.source == ""
+
+
+def test_a_script_that_does_not_run_as_planned_is_told():
+    planned = Expectation(source="a plan", planned={"batch": "4 × 2", "precision": "bf16"})
+    job = CapturedJob(
+        model="Net", num_parameters=1, batch=4, seq=None, optimizer="sgd", optimizer_class="SGD",
+        precision="fp32", precision_note="float32", rewrite="", compiler="eager", microbatches=2,
+        world_size=1, wrappers=(), num_workers=0, why_untraced="",
+    )  # fmt: skip
+    assert planned.unplanned(job) == "precision fp32 (planned bf16)"
+    assert Expectation(source="none").unplanned(job) == ""
