@@ -33,7 +33,7 @@ def workers(tmp_path, monkeypatch):
     for file in [*SHIPPED.iterdir(), DATA / "toy_worker.py"]:
         if file.is_file():
             shutil.copy(file, tmp_path / file.name)
-    monkeypatch.setattr(worker, "_WORKERS", tmp_path)
+    monkeypatch.setattr(worker, "WORKERS", tmp_path)
     return tmp_path
 
 

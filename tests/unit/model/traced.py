@@ -10,14 +10,14 @@ import networks
 
 from paceline.model.names.shipped_graphs import is_built_here
 from paceline.model.reading.load import workload_from_report
-from paceline.model.reading.local_trace import _WORKERS
+from paceline.model.reading.worker import WORKERS
 
 
 @cache
 def worker(name: str):
     """A worker module by its plain name."""
-    if _WORKERS not in sys.path:
-        sys.path.append(_WORKERS)
+    if str(WORKERS) not in sys.path:
+        sys.path.append(str(WORKERS))
     return importlib.import_module(name)
 
 
