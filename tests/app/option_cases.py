@@ -50,6 +50,7 @@ _HEARD_PLAN = "plan whisper-small --task infer --cloud lambda --max-devices 1 --
 _PICTURE_PLAN = "plan sd15-unet --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
 _HEARD = "predict whisper-small --task infer --device a100 --batch 1"
 _PICTURE = "predict sd15-unet --task infer --device a100 --batch 1"
+_SERVED = "predict llama-3-8b --task infer --device h100"
 _TRACE = "trace mnist-cnn"
 _SCALE = "scale mnist-cnn --device a100 --counts 1,8 --as-of 2026-11-20"
 _SCALE_TEXT = "scale gpt2 --device a100 --counts 8 --as-of 2026-11-20"
@@ -88,6 +89,9 @@ CASES: dict[str, dict[str, Case]] = {
         "--max-price-age-days": Case(_WIDE, "150"),
         **_all(_HEARD_PLAN, beams="5", sound="10s"),
         **_all(_PICTURE_PLAN, denoising_steps="20", guidance="no"),
+        "--ideal": Case("plan resnet50 --device a100 --cloud lambda --as-of 2026-11-20", None),
+        **_all(f"{_LLM} --ttft 2s", percentile="99"),
+        **_all(_LLM, spread="1.5", tpot="9ms"),
         "--hour-value": Case(f"{_WIDE} --objective balanced", "5000usd"),
         "--strategies": Case("plan gpt2 --cloud lambda --as-of 2026-11-20", "dp"),
         **_all(_WIDE, cooling_limit="50W", datacenter=None, spot=None),
@@ -113,7 +117,9 @@ CASES: dict[str, dict[str, Case]] = {
         "--image-size": Case("predict resnet50 --device a100 --batch 8", "112"),
         **_all(_HEARD, beams="5", sound="10s"),
         **_all(_PICTURE, denoising_steps="20", guidance="no"),
-        **_all(_ANSWERS, prompt_tokens="300", output_tokens="50"),
+        **_all(_SERVED, prompt_tokens="300", output_tokens="50", concurrency="3", rps="2"),
+        "--spread": Case(f"{_SERVED} --rps 2", "1.5"),
+        "--trace": Case(_SERVED, "{arrivals}"),
         "--machine": Case(_JOB, "8xA100 SXM4 80GB@dgx-a100"),
         "--python": Case("predict torchvision:alexnet --device a100", "{no_python}"),
         "--facts": Case("predict mnist-cnn --task infer", "{lab}"),
@@ -218,7 +224,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--json": Case("export {page} --store {before}", None, "text"),
     },
     "own": {
-        **_all("own {purchases}", name="lab-five-years"),
+        **_all("own {purchases}", name="lab-five-years", electricity="0.9", price="90000",
+               pue="1.9", utilisation="0.1"),
         "--facts": Case("own {own_purchases}", "{lab}"),
     },
     "fits": _all("fits tower --facts {tower}", device="4060", cards="2", facts="{lab}"),

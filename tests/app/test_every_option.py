@@ -61,6 +61,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "own_purchases.toml").write_text(rented)
     shared = (scenarios / "pool.yaml").read_text().replace("a100:", "Acme X1 80GB:")
     (folder / "own_pool.yaml").write_text(shared)
+    heads, rows = "arrival_s,prompt_tokens,output_tokens\n", ("0,100,20\n", "1,300,40\n")
+    (folder / "arrivals.csv").write_text(heads + "".join(rows))
     tower = "machines: [{name: tower, power_supply_w: 1600, num_free_slots: 4}]"
     (folder / "tower.yaml").write_text(tower)
     for name, seconds in (("before", 0.1), ("after", 0.2)):
