@@ -23,6 +23,7 @@ from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
+from paceline.simulation.queue.load import NUM_REQUESTS
 from paceline.simulation.queue.percentiles import Percentiles, Served
 from paceline.simulation.queue.service import offered, rate_within, saturation
 from paceline.simulation.simulator import simulate
@@ -153,6 +154,8 @@ def _answer(
     fast, mid, slow = seen[key]
     per_token = _latency(fast.per_token, mid.per_token, slow.per_token)
     rates = [rate_in_unit(cell.row, one) for one in (slow, mid, fast)]
+    if asked.load.scenario == "poisson":
+        rates = [_with_noise(rate, z) for rate, z in zip(rates, (-Z_80, 0.0, Z_80), strict=True)]
     is_generation = asked.engine.job.is_generation
     step = [one.per_token if is_generation else one.request for one in (fast, mid, slow)]
     unit = "" if rates[1] is None else cell.row.unit
@@ -189,6 +192,11 @@ def _level_of(cell: Cell) -> tuple[float, float]:
     if known is None or not known["log_sigma"]:
         return cell.reading.log_level, cell.reading.log_sigma
     return float(known["log_level"]), float(known["log_sigma"])
+
+
+def _with_noise(rate: float | None, z: float) -> float | None:
+    """What a run completes of requests that come by themselves: as many as happen to come."""
+    return None if rate is None else rate * (1.0 + z / math.sqrt(NUM_REQUESTS))
 
 
 def _lowest(rates: Sequence[float | None]) -> float | None:
