@@ -76,6 +76,25 @@ def require_no_regression(comparisons: Iterable[CellComparison]) -> None:
     )
 
 
+def other_machines(comparisons: Iterable[CellComparison]) -> str:
+    """That two sets were measured on different devices or processors; empty where they were not.
+
+    A ratio then is of machines as much as of what ran on them.
+    """
+    both = [(c.before, c.after) for c in comparisons if c.before and c.after]
+    first, second = ({_machine_of(pair[side]) for pair in both} for side in (0, 1))
+    if first == second:
+        return ""
+    names = (" and ".join(sorted(names)) for names in (first, second))
+    return "two machines: {} before, {} after; the ratios are theirs, too".format(*names)
+
+
+def _machine_of(record: Record) -> str:
+    """Device and processor of a record, as far as it says them."""
+    parts = (record.device_name, record.host_cpu)
+    return " with ".join(dict.fromkeys(part for part in parts if part)) or "an unknown machine"
+
+
 def _cell_key(record: Record) -> str:
     """What a record measured, without when, where and with which version."""
     if record.cell:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import RegressionError
-from paceline.measurements.compare import compare, require_no_regression
+from paceline.measurements.compare import compare, other_machines, require_no_regression
 from paceline.measurements.ledger import LedgerRow, summarize_ledger
 from paceline.measurements.records import Record
 from paceline.measurements.statistics import median_ratio, relative_spread
@@ -149,3 +149,9 @@ def test_the_median_and_the_worst_error_are_of_both_signs():
     assert summary is not None
     assert summary.median_error_frac == pytest.approx(0.3)
     assert summary.worst_error_frac == pytest.approx(0.6)
+
+
+def test_two_machines_are_named_and_one_is_not() -> None:
+    one, two = record([0.1] * 9, host_cpu="A"), record([0.1] * 9, host_cpu="B")
+    assert other_machines(compare([one], [one])) == ""
+    assert "with A before" in other_machines(compare([one], [two]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from paceline.measurements.compare import CellComparison
+from paceline.measurements.compare import CellComparison, other_machines
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.statistics import relative_spread
@@ -73,8 +73,10 @@ def comparison_text(comparisons: Iterable[CellComparison], *, width: int = 100) 
         Column(title="after ms", is_number=True), Column(title="ratio", is_number=True),
         Column(title="90 % interval", is_number=True), Column(title="verdict"),
     )  # fmt: skip
+    comparisons = tuple(comparisons)
     rows = tuple(_comparison_row(comparison) for comparison in comparisons)
-    return text_table(Table(columns=columns, rows=rows), width=width)
+    table = text_table(Table(columns=columns, rows=rows), width=width)
+    return "\n".join(filter(None, (table, other_machines(comparisons))))
 
 
 def step_text(record: Record) -> str:
