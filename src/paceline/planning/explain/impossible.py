@@ -93,6 +93,13 @@ def _not_rented(catalog: Catalog, goal: Goal) -> str:
     held = {offer.device_name for offer in catalog.offers}
     if not asked or any(device.name in held for device in asked):
         return ""
+    owned = {machine.device_name: machine.name for machine in catalog.machines}
+    if mine := next((device for device in asked if device.name in owned), None):
+        return (
+            f"your machine `{owned[mine.name]}` holds a {mine.name}, but cannot be planned with "
+            "(the reason is above); `paceline predict` times it with "
+            f"--device {shlex.quote(mine.name)}"
+        )
     names = ", ".join(f"`{device.name}`" for device in asked[:_NUM_NAMED])
     more = f" and {len(asked) - _NUM_NAMED} more" if len(asked) > _NUM_NAMED else ""
     return (
