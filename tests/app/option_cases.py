@@ -311,6 +311,7 @@ REFUSED = (
     ("plan gpt2 --cloud lambda --data imagenet", "reads tokens"),
     ("plan mnist-cnn --cloud lambda --cooling-limit 1kW", "none of your machines"),
     ("plan mnist-cnn --cloud lambda --why-not a100 --explain", "`--explain` is of the plan"),
+    ("plan mnist-cnn --cloud lambda --why-not *", "no device or offer is named"),
     ("scale mnist-cnn --device h100 --offer lambda/gpu_8x_a100", "both say on what"),
     ("scale mnist-cnn --device a100 --counts 8 --rewrite attention=math", "changes nothing"),
     (

@@ -78,7 +78,7 @@ class Inquiry:
         """
         from paceline.planning.planner import why_not
 
-        if not name.strip():
+        if not any(letter.isalnum() for letter in name):
             raise InvalidInputError(
                 "no device or offer is named", hint='write --why-not "RTX 4090"'
             )
