@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.errors import InvalidInputError, PacelineError
+from paceline.model.items import as_items
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
@@ -28,7 +29,7 @@ from paceline.scoring.rows import Row
 from paceline.scoring.score import read_cell
 from paceline.scoring.services.answering import is_service
 from paceline.scoring.workloads import cached_workload, workload_key
-from paceline.simulation.job import Job
+from paceline.simulation.job import PASS, Job
 from paceline.simulation.simulator import simulate
 
 #: Factors that differ from one by less are none.
@@ -111,7 +112,9 @@ def explain_row(
     traced = cached_workload(key, cache_folder=cache_folder, python=python)
     plain = calibration or builtin_calibration()
     published = calibration or as_published(plain)
-    asked = asked_of(cell, replace(traced, name=key.entry), catalog, published)
+    is_pass = as_items(traced, typed=key.entry).passes != traced.passes
+    named = replace(traced, name=key.entry, stated_item=PASS if is_pass else traced.stated_item)
+    asked = asked_of(cell, named, catalog, published)
     if isinstance(asked, str):
         raise _unanswered(number, asked)
     cell, one = asked

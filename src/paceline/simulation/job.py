@@ -27,6 +27,8 @@ HABITS: tuple[Habit, ...] = get_args(Habit)
 #: Finds a workload by what it is called and its task.
 Load = Callable[[str, Task], Workload]
 
+#: Word of a job whose items are those of one pass, not the pictures or answers people mean.
+PASS = "item=pass"
 _HINT = "write jobs like `gpt2 train bf16 eager dp8+zero1 batch=4`"
 
 
@@ -103,7 +105,7 @@ class Job:
         facts = dict(word.partition("=")[::2] for word in rest)
         how = read_settings(f"precision={precision},compiler={compiler}", Configuration())
         return cls(
-            workload=as_items(load(name, known), StatedItem.taken_from(facts), typed=name),
+            workload=_workload(load(name, known), name, facts),
             configuration=read_settings(facts.pop("rewrite", ""), how),
             strategy=Strategy.parse(strategy),
             batch=_items(facts.pop("batch", "1")),
@@ -142,6 +144,14 @@ class Job:
 
 def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _workload(loaded: Workload, typed: str, facts: dict[str, str]) -> Workload:
+    """The workload whose items are what people mean, or with ``item=pass`` those of a pass."""
+    if f"item={facts.get('item')}" == PASS:
+        facts.pop("item")
+        return replace(loaded, stated_item=PASS)
+    return as_items(loaded, StatedItem.taken_from(facts), typed=typed)
 
 
 def _items(text: str) -> float:

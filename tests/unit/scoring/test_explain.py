@@ -48,6 +48,10 @@ ROWS = {
         "model": "gpt2", "task": "train", "framework": "PyTorch", "precision": "bf16",
         "gpu": "H100-SXM5-80GB", "strategy": "dp2.tp4/mb2+zero1", "batch_per_gpu": "4",
     },
+    "a pass of a denoiser, whose items are pictures elsewhere": {
+        "model": "stabilityai/stable-diffusion-3.5-medium", "task": "infer", "precision": "bf16",
+        "framework": "xDiT/diffusers", "gpu": "H100", "batch_per_gpu": "8", "n_gpus": "1",
+    },
     "two devices that do not talk": {
         "model": "resnet18", "task": "infer", "framework": "TensorFlow", "precision": "fp16",
         "gpu": "T4", "batch_per_gpu": "8", "n_gpus": "2",
