@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.store import read_workload, save_workload
 from paceline.model.graph.workload import Pass, Task, Workload
 from paceline.model.reading.load import load_workload
+from paceline.model.reading.worker import WORKERS
 from paceline.scoring.readings import Reading
 from paceline.writing import write_whole
 
@@ -139,7 +141,15 @@ def _keep(path: Path, write: Callable[[], None]) -> None:
 def _digest(key: WorkloadKey) -> str:
     facts = [key.entry, key.task, str(key.image_size), str(key.optimizer)]
     facts += [f"{name}={_version(name)}" for name in ("paceline", *_TRACED_WITH)]
+    facts.append(_readers_digest())
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
+
+
+@cache
+def _readers_digest() -> str:
+    """What changes whenever the code that traces does: a kept trace is of the code that made it."""
+    files = sorted(path for path in WORKERS.iterdir() if path.suffix in (".py", ".json"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _version(distribution: str) -> str:
