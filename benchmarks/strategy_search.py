@@ -15,7 +15,7 @@ from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
 from paceline.parallelism.schedule.layouts import layout
-from paceline.parallelism.schedule.table import Fabric
+from paceline.parallelism.schedule.table import ClusterLinks
 from paceline.parallelism.search import enumerate_strategies, prepare_search, search_strategies
 from paceline.prediction.devices import DeviceTable
 
@@ -35,7 +35,7 @@ def main() -> None:
     device = find_device(catalog, "H100 SXM5 80GB")
     assert device.memory_bytes
     links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
-    fabric = Fabric(
+    fabric = ClusterLinks(
         devices_per_node=8, device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
     )  # fmt: skip
     print("# Speed of the strategy search\n")

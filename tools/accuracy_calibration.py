@@ -22,8 +22,8 @@ from fit.spreads import Machine, machines_of, spreads_by_table
 from pages import deliver
 
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.calibration.gaussian_process import Lessons, Spreads, learn
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Observations, Spreads, learn
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.uncertainty.intervals import Z_80
 
 _COUNTS = (1, 3, 10, 30)
@@ -94,7 +94,7 @@ def _scored(
             }  # fmt: skip
 
 
-def _log_sigma(lessons: Lessons, steps: Sequence[StepTraits]) -> np.ndarray:
+def _log_sigma(lessons: Observations, steps: Sequence[StepFeatures]) -> np.ndarray:
     widths = builtin_calibration().constants["interval"]["log_sigma_by_knowledge"]
     return float(widths[2]) * np.sqrt(lessons.left_frac(steps))
 

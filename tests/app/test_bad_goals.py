@@ -76,9 +76,9 @@ _OPTION_TEXTS = st.one_of(
     text=_OPTION_TEXTS,
 )
 def test_options_of_any_text(option: str, text: str) -> None:
-    from paceline.app.requests.plan_request import inquire
+    from paceline.app.requests.plan_request import read_request
 
-    assert_refused(lambda: inquire("resnet50", as_of="2026-11-20", **{option: text}))
+    assert_refused(lambda: read_request("resnet50", as_of="2026-11-20", **{option: text}))
 
 
 # Numbers and names of the measuring and deciding verbs -------------------------------------------

@@ -45,13 +45,13 @@ def test_the_need_that_is_told_is_the_one_that_decides() -> None:
     said = re.compile(r"needs ([\d.]+) ([GT])B \(([\d.]+) ([GT])B at a chance of 90 %\)")
     for cell in grid.cells:
         memory = cell.memory_bytes
-        bound_bytes = memory.mid * (memory.high / memory.mid) ** (Z_80 / Z_95)
-        assert (bound_bytes <= cell.memory_capacity_bytes) == (cell.status != "out of memory")
+        quantile_bytes = memory.mid * (memory.high / memory.mid) ** (Z_80 / Z_95)
+        assert (quantile_bytes <= cell.memory_capacity_bytes) == (cell.status != "out of memory")
         told = said.search(cell.reason)
         assert (told is not None) == (cell.status == "out of memory")
         if told is not None:
             scale = {"G": 1e9, "T": 1e12}[told[4]]
-            assert float(told[3]) * scale == pytest.approx(bound_bytes, rel=0.01)
+            assert float(told[3]) * scale == pytest.approx(quantile_bytes, rel=0.01)
 
 
 def test_a_ranking_counts_what_does_not_fit(run: Callable[..., Outcome]) -> None:

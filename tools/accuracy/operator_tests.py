@@ -24,7 +24,7 @@ from accuracy.operator_worst import Worst, attention_cases, product_cases
 from accuracy.stream_choice import StreamLog, choose_streams
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.calibration.gaussian_process import Spreads, learn
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 
 UNSEEN = ("NVIDIA H100 80GB HBM3", "NVIDIA L4", "NVIDIA A100 80GB PCIe")
 _FOLDS = {
@@ -205,7 +205,9 @@ def _taught(ends: pd.DataFrame, off: pd.Series) -> np.ndarray:
     """Log shifts of steps of seen GPUs by their steps of other models; none of unseen GPUs."""
     spreads = Spreads.of(builtin_calibration().constants["calibrate"])
     keys = [key for key in KEYS if key != "device"]
-    steps = [StepTraits(workload=str(tuple(one)), setting=one[1]) for one in ends[keys].to_numpy()]
+    steps = [
+        StepFeatures(workload=str(tuple(one)), setting=one[1]) for one in ends[keys].to_numpy()
+    ]
     device, model = ends.device.to_numpy(), ends.model.to_numpy()
     shifts = np.zeros(len(ends))
     for place in np.flatnonzero(~_is_unseen(ends)):

@@ -15,7 +15,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallelism.memory.sharded_memory import PeakMoments
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import KINDS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
@@ -74,7 +74,7 @@ def rank_costs(graph: Graph, job: Job, catalog: Catalog) -> BlockCosts:
 def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvaluation:
     """Memory of the rank that needs most; its times mean nothing."""
     link = LinkTable.from_links([catalog.links[0]])
-    fabric = Fabric(
+    fabric = ClusterLinks(
         devices_per_node=job.tp * job.pp * job.dp,
         device_link=link,
         node_link=link,

@@ -20,11 +20,11 @@ from paceline.model.graph.graph import FloatArray, Graph
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import KINDS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.scoring.naming.source_levels import as_published
@@ -109,11 +109,11 @@ class Simulator:
         joined = (*catalog.links, *FURTHER_LINKS)
         self.links = {link.name: LinkTable.from_links([link]) for link in joined}
         self.blocks: dict[tuple[Hashable, ...], BlockCosts] = {}
-        self.steps: dict[tuple[Hashable, ...], StepTraits] = {}
+        self.steps: dict[tuple[Hashable, ...], StepFeatures] = {}
 
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
         """Time and memory of one step."""
-        fabric = Fabric(
+        fabric = ClusterLinks(
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
             node_link=self.links[site.node_link],
@@ -138,7 +138,7 @@ class Simulator:
         steps = dataclasses.replace(found.steps, step_s=found.steps.step_s + site.step_s)
         return dataclasses.replace(found, steps=steps)
 
-    def traits(self, run: Run, site: Site) -> StepTraits:
+    def traits(self, run: Run, site: Site) -> StepFeatures:
         """What measurements know a rank's microbatch by."""
         key = (*self.key(run, site), run.microbatch)
         if key not in self.steps:

@@ -15,7 +15,7 @@ from accuracy_parallel.tables import with_error
 from accuracy_parallel.vtrain_fit import VTRAIN, vtrain_run
 from paceline.planning.decisions.trial_worth import doubts, worth_of_trials
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.calibration.gaussian_process import Lessons, Spreads, learn
+from paceline.prediction.calibration.gaussian_process import Observations, Spreads, learn
 
 #: Runs of one contest do the same work on as many devices.
 CONTEST = ("scope", "hidden", "layers", "num_gpus", "global_batch")
@@ -59,9 +59,9 @@ class Trials:
         predicted = np.exp(self._now(self._lessons(measured)))
         return with_error(self.rows.assign(predicted=predicted), "seconds")
 
-    def _lessons(self, measured: Sequence[int]) -> Lessons:
+    def _lessons(self, measured: Sequence[int]) -> Observations:
         return learn([(self.steps[one], self._off[one]) for one in measured], self._spreads)
 
-    def _now(self, lessons: Lessons | None) -> np.ndarray:
+    def _now(self, lessons: Observations | None) -> np.ndarray:
         shift = 0.0 if lessons is None else lessons.log_shift(self.steps)
         return np.asarray(self._told + shift)

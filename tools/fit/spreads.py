@@ -23,7 +23,7 @@ from fit.constants import DATA, write_spreads
 from fit.published import read_published
 from fit.steps import Steps
 from paceline.prediction.calibration.gaussian_process import PARTS
-from paceline.prediction.calibration.step_features import StepTraits, likeness
+from paceline.prediction.calibration.step_features import StepFeatures, similarity
 
 #: Tables by one person on machines of one kind; convnet-benchmarks compares libraries.
 _LEFT_OUT = ("convnet_benchmarks",)
@@ -50,7 +50,7 @@ class Machine:
 
     table: str
     device: str
-    traits: tuple[StepTraits, ...]
+    traits: tuple[StepFeatures, ...]
     log_error: np.ndarray
     parts: np.ndarray
 
@@ -123,10 +123,12 @@ def _settings(folder: Path, name: str) -> pd.Series:
     return table.task + " " + table.precision + " " + table.framework + " " + table.compiler_flags
 
 
-def _traits(rows: pd.DataFrame, settings: pd.Series, steps: Steps) -> list[StepTraits]:
+def _traits(rows: pd.DataFrame, settings: pd.Series, steps: Steps) -> list[StepFeatures]:
     kernels = _kernels(rows.step.to_numpy(), steps)
     return [
-        StepTraits(workload=f"{row.entry}/{row.task}", setting=settings[row.index_], kernels=shares)
+        StepFeatures(
+            workload=f"{row.entry}/{row.task}", setting=settings[row.index_], kernels=shares
+        )
         for row, shares in zip(
             rows.rename(columns={"index": "index_"}).itertuples(), kernels, strict=True
         )
@@ -146,12 +148,12 @@ def _kernels(chosen: np.ndarray, steps: Steps) -> list[tuple[tuple[int, float], 
     return [tuple(one.items()) for one in found]
 
 
-def _parts(traits: list[StepTraits]) -> np.ndarray:
+def _parts(traits: list[StepFeatures]) -> np.ndarray:
     def same(values: list[str]) -> np.ndarray:
         codes = pd.factorize(np.array(values))[0]
         return (codes[:, None] == codes[None, :]).astype(float)
 
-    alike = likeness(traits, traits)
+    alike = similarity(traits, traits)
     np.fill_diagonal(alike, 1.0)
     return np.stack([
         np.ones_like(alike), same([one.setting for one in traits]),

@@ -178,7 +178,7 @@ def step_batch(
         "target": torch.from_numpy(np.log(some.step_s).astype(np.float32)),
         "traits": traits_of(some.device, traits),
         "device": _places(some.device, names),
-        "ripeness": torch.from_numpy(some.ripeness_years.astype(np.float32)),
+        "ripeness": torch.from_numpy(some.maturity_years.astype(np.float32)),
         "host_years": torch.from_numpy(some.host_years.astype(np.float32)),
     }
 

@@ -19,7 +19,7 @@ from paceline.model.graph.graph import Phase
 from paceline.model.lowering import lower
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.kernel_maturity import ripeness_years
+from paceline.prediction.kernels.kernel_maturity import maturity_years
 from paceline.prediction.kernels.row_times import evaluate_shapes, grouped_features, question
 from paceline.prediction.kernels.sustained_rate import power_flop, power_s
 from paceline.prediction.prediction import Points
@@ -90,7 +90,7 @@ class Steps:
         task: Training or inference.
         index: Row in the source table.
         is_open: Whether the inputs leave open what ran.
-        ripeness_years: Years that the kernels of the release had to ripen, beyond a reference.
+        maturity_years: Years that the kernels of the release had to ripen, beyond a reference.
         host_years: Years of the machines of the device's time, beyond a reference.
     """
 
@@ -106,7 +106,7 @@ class Steps:
     task: np.ndarray
     index: np.ndarray
     is_open: np.ndarray
-    ripeness_years: np.ndarray
+    maturity_years: np.ndarray
     host_years: np.ndarray
 
 
@@ -285,7 +285,7 @@ class _Builder:
             task=[key[0].task] * n,
             index=[m.index for m in measured],
             is_open=[m.is_open for m in measured],
-            ripeness_years=ripeness_years(table.generations, released)[0],
+            maturity_years=maturity_years(table.generations, released)[0],
             host_years=[float(host_years(table, self._calibration)[0])] * n,
         )
         self._count += n

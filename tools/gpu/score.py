@@ -28,8 +28,8 @@ from paceline.measurements.store import Store
 from paceline.model.graph.graph import OpKind
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.calibration.from_measurements import calibrate, residual
-from paceline.prediction.calibration.gaussian_process import Lessons
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Observations
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
@@ -65,7 +65,7 @@ class Scored:
     record: Record
     group: str
     predicted_s: float | None = None
-    step: StepTraits | None = None
+    step: StepFeatures | None = None
     calibrated_s: float | None = None
     is_inside: bool | None = None
     memory_ratio: float | None = None
@@ -174,7 +174,7 @@ def _calibrated(scored: Sequence[Scored]) -> list[Scored]:
     return made
 
 
-def _lessons(teachers: Sequence[Scored]) -> Mapping[str, Lessons]:
+def _lessons(teachers: Sequence[Scored]) -> Mapping[str, Observations]:
     found = []
     for one in teachers:
         assert one.predicted_s
@@ -194,7 +194,7 @@ def _lessons(teachers: Sequence[Scored]) -> Mapping[str, Lessons]:
     return calibrate(builtin_calibration(), found, label="the other half").lessons
 
 
-def _corrected(one: Scored, lessons: Mapping[str, Lessons]) -> Scored:
+def _corrected(one: Scored, lessons: Mapping[str, Observations]) -> Scored:
     taught = lessons.get(one.record.device_name)
     if taught is None or one.predicted_s is None or one.step is None:
         return one

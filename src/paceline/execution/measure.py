@@ -66,7 +66,7 @@ def measure_cells(
         place: Where.
         store: Where records go.
         settings: How.
-        talk: Told what happens.
+        talk: Correction what happens.
 
     Raises:
         KeyboardInterrupt: Passed on after the worker was ended; what was measured is kept.

@@ -173,7 +173,7 @@ def create_stack(spec: StackSpec, folder: Path, *, talk: Talk = lambda text: Non
     Args:
         spec: What to install.
         folder: Where.
-        talk: Told one line per stage.
+        talk: Correction one line per stage.
 
     Raises:
         WorkerError: The environment could not be made; pip's last lines are in ``details``.

@@ -83,7 +83,7 @@ def run_worker(
         limits: Its time and memory.
         sensors: Read while it measures.
         environment: Added to this process's own.
-        on_progress: Told each progress event.
+        on_progress: Correction each progress event.
 
     Raises:
         KeyboardInterrupt: Passed on after the worker has been ended.

@@ -93,8 +93,8 @@ def lifetimes_of(program: Program) -> Lifetimes:
 def rewritten(graph: Graph, configuration: Configuration) -> Program:
     """``graph`` as it runs in ``configuration``, ops in order. Raises what `lower` raises.
 
-    Of a part of a model, the usual training format must be said (`as_kept`): it follows the size of
-    the whole.
+    Of a part of a model, the usual training format must be said (`with_weight_format`): it
+    follows the size of the whole.
     """
     once = replace(configuration, checkpointing="none", offload="none", accumulates=False)
     program = _at_precision(graph, once)

@@ -16,7 +16,7 @@ from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.rank_memory import Owned, rank_memory, splits
 from paceline.parallelism.replicas.data_parallel import data_parallel_step, summed_over_replicas_s
 from paceline.parallelism.schedule.pipeline_timing import PipelineTimes, distinct_pipelines
-from paceline.parallelism.schedule.table import SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.steps import Steps
 
 
@@ -43,7 +43,7 @@ class StrategyEvaluation:
 #: What has no link takes for ever, and what is made of that is not known.
 @np.errstate(invalid="ignore")
 def evaluate_strategies(
-    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, *,
+    table: StrategyTable, variants: Sequence[Variant], fabric: ClusterLinks, *,
     has_optimizer: bool = True,
 ) -> StrategyEvaluation:  # fmt: skip
     """Evaluate every row of a table.
@@ -85,7 +85,7 @@ def evaluate_strategies(
 
 
 def strategy_memory_bytes(
-    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, *,
+    table: StrategyTable, variants: Sequence[Variant], fabric: ClusterLinks, *,
     has_optimizer: bool = True,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Memory alone, median and bound, as `evaluate_strategies` has it, without playing a schedule.
@@ -112,7 +112,7 @@ def _updated(table: StrategyTable, owned: Owned) -> FloatArray:
 
 def _exposed_s(
     table: StrategyTable, times: PipelineTimes, of_row: IntArray, owned: Sequence[Owned],
-    fabric: Fabric,
+    fabric: ClusterLinks,
 ) -> FloatArray:  # fmt: skip
     """Data-parallel communication that nothing hides; each part has its share of the time.
 
@@ -151,7 +151,7 @@ def _passing_s(table: StrategyTable, one_s: FloatArray) -> FloatArray:
     return np.asarray(one_s * (1.0 + (group - 1.0) * (1.0 - 1.0 / table.chunks)))
 
 
-def _replicas_exposed_s(owned: Owned, hides_s: FloatArray, fabric: Fabric) -> FloatArray:
+def _replicas_exposed_s(owned: Owned, hides_s: FloatArray, fabric: ClusterLinks) -> FloatArray:
     """What of summing the gradients of shards over replicas nothing hides."""
     exposed_s = np.zeros(len(hides_s))
     rows = np.flatnonzero(owned.copies > owned.shards)
@@ -171,7 +171,7 @@ def _replicas_exposed_s(owned: Owned, hides_s: FloatArray, fabric: Fabric) -> Fl
 
 def _part_exposed_s(
     table: StrategyTable, owned: Owned, alone_s: FloatArray, hides_s: FloatArray,
-    ahead_s: FloatArray, fabric: Fabric,
+    ahead_s: FloatArray, fabric: ClusterLinks,
 ) -> FloatArray:  # fmt: skip
     """What nothing hides of reducing and gathering what one kind of copies holds alike."""
     exposed_s = np.zeros(len(table))

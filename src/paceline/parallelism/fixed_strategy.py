@@ -13,18 +13,24 @@ from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strateg
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.offload import check_host_memory, host_bytes, host_of, offloaded
 from paceline.parallelism.replicas.data_parallel import data_parallel_step
-from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import (
+    KINDS,
+    SHARDINGS,
+    ClusterLinks,
+    StrategyTable,
+    Variant,
+)
 from paceline.parallelism.search import evaluated_variant
 from paceline.parallelism.strategy.strategy import MeshAxis, Strategy
 from paceline.parallelism.traced_job import TracedJob
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.prediction import Points
 from paceline.units import format_bytes
 
 
 def stated_traits(
     job: TracedJob, strategy: Strategy, microbatches: Sequence[float]
-) -> tuple[StepTraits, ...]:
+) -> tuple[StepFeatures, ...]:
     """What measurements know a rank's microbatches by, one per size."""
     return _variant(job, strategy, microbatches).costs.traits
 
@@ -44,11 +50,15 @@ def evaluated_steps(
     evaluated = _with_host(strategy, job.cluster, table, variant, fabric)
     if strategy.gradient_sync == "all_reduce":
         return evaluated
-    return _met_centrally(evaluated, strategy, variant.costs.state, fabric)
+    return with_central_reduction(evaluated, strategy, variant.costs.state, fabric)
 
 
 def _with_host(
-    strategy: Strategy, cluster: Cluster, table: StrategyTable, variant: Variant, fabric: Fabric
+    strategy: Strategy,
+    cluster: Cluster,
+    table: StrategyTable,
+    variant: Variant,
+    fabric: ClusterLinks,
 ) -> StrategyEvaluation:
     """Every row; with the optimizer on the host where the strategy wants it there."""
     if not strategy.offloads_optimizer:
@@ -67,8 +77,8 @@ def _variant(job: TracedJob, strategy: Strategy, microbatches: Sequence[float]) 
     )  # fmt: skip
 
 
-def _met_centrally(
-    evaluated: StrategyEvaluation, strategy: Strategy, state: TrainingState, fabric: Fabric
+def with_central_reduction(
+    evaluated: StrategyEvaluation, strategy: Strategy, state: TrainingState, fabric: ClusterLinks
 ) -> StrategyEvaluation:
     """The same with gradients that meet in one place, where nothing hides them.
 

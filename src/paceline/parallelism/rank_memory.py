@@ -19,8 +19,8 @@ from paceline.parallelism.memory.sharded_memory import (
     live_bytes,
 )
 from paceline.parallelism.memory.training_state import TrainingState
-from paceline.parallelism.schedule.pipeline_timing import HeldByPipelines, Pipelines
-from paceline.parallelism.schedule.table import SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.pipeline_timing import PipelineMemory, Pipelines
+from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.prediction.memory.peak import process_bytes
 
@@ -69,7 +69,8 @@ class RankMemory:
 
 
 def rank_memory(
-    table: StrategyTable, variants: Sequence[Variant], pipelines: Pipelines, fabric: Fabric, *,
+    table: StrategyTable, variants: Sequence[Variant], pipelines: Pipelines,
+    fabric: ClusterLinks, *,
     has_optimizer: bool = True,
 ) -> RankMemory:  # fmt: skip
     """Memory of every strategy.
@@ -111,7 +112,7 @@ def splits(table: StrategyTable, level: Sharding) -> npt.NDArray[np.bool_]:
 
 
 def _owned(
-    table: StrategyTable, variants: Sequence[Variant], held: HeldByPipelines, of_row: IntArray
+    table: StrategyTable, variants: Sequence[Variant], held: PipelineMemory, of_row: IntArray
 ) -> tuple[Owned, ...]:
     """What all replicas hold, and experts, of which expert ranks hold different ones."""
     tensor, context, expert = (

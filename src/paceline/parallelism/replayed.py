@@ -16,7 +16,7 @@ from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
 from paceline.model.memory_table import is_weight_copy
-from paceline.model.rewrite.master_weights import as_kept
+from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.memory.sharded_memory import KeptShares
 from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
@@ -77,7 +77,7 @@ def replayed_rank(
     fsdp, context = strategy.size("fsdp"), strategy.size("cp")
     sharding: Sharding = "zero3" if fsdp > 1 else strategy.sharding
     shards = (fsdp if fsdp > 1 else strategy.size("dp") * strategy.size("ep")) * context
-    program = rewritten(split(graph, SplitShape.of(strategy)).graph, as_kept(graph, how))
+    program = rewritten(split(graph, SplitShape.of(strategy)).graph, with_weight_format(graph, how))
     lived = _shared(program, KeptShares.of(shards, sharding))
     added = process_memory(how.platform)
     around_bytes = added.workspace_bytes + added.context_mid_bytes

@@ -25,17 +25,23 @@ from paceline.parallelism.evaluation import (
     strategy_memory_bytes,
 )
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
-from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, quantile_bytes
 from paceline.parallelism.offload import Host, host_bytes, offloaded
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
-from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import (
+    KINDS,
+    SHARDINGS,
+    ClusterLinks,
+    StrategyTable,
+    Variant,
+)
 from paceline.parallelism.split.experts import divided_experts
 from paceline.parallelism.split.sequence import check_sequence, shared_heads
 from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.units import format_bytes
@@ -71,13 +77,13 @@ class SearchSpace:
     """
 
     variants: tuple[Variant, ...]
-    fabric: Fabric
+    fabric: ClusterLinks
     capacity_bytes: float
     microbatches: tuple[int, ...]
     memory_confidence: float = MEMORY_CONFIDENCE
     host: Host | None = None
 
-    def traits(self, strategy: Strategy, microbatch: int) -> StepTraits:
+    def traits(self, strategy: Strategy, microbatch: int) -> StepFeatures:
         """What measurements know the microbatch of a strategy that was found here by."""
         variant = next(one for one in self.variants if one.runs(strategy))
         return variant.costs.traits[self.microbatches.index(microbatch)]
@@ -106,7 +112,7 @@ def prepare_search(
     graph: Graph,
     configuration: Configuration,
     device: DeviceTable,
-    fabric: Fabric,
+    fabric: ClusterLinks,
     *,
     seq: float,
     capacity_bytes: float,
@@ -209,7 +215,7 @@ def _needed_bytes(
     mid, high = strategy_memory_bytes(
         table, space.variants, space.fabric, has_optimizer=has_optimizer
     )
-    return bound_bytes(mid, high, space.memory_confidence)
+    return quantile_bytes(mid, high, space.memory_confidence)
 
 
 def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> FoundStrategies:
@@ -323,7 +329,7 @@ def _shardings(
 
 
 def _tensor_groups(
-    fabric: Fabric, seq: float, max_tensor_degree: int | None
+    fabric: ClusterLinks, seq: float, max_tensor_degree: int | None
 ) -> Iterator[TensorGroup]:
     """Powers of two inside a node, with sequence parallel where the sequence divides."""
     for degree in _powers(max_tensor_degree or fabric.devices_per_node):
@@ -340,7 +346,7 @@ def _divisors(number: int, limit: int) -> list[int]:
 
 
 def _with_context(
-    graph: Graph, group: TensorGroup, fabric: Fabric, seq: float, part_tokens: int
+    graph: Graph, group: TensorGroup, fabric: ClusterLinks, seq: float, part_tokens: int
 ) -> Iterator[TensorGroup]:
     """The group with every context degree above one that model, sequence and links allow."""
     tensor, per_node = group.shape.tensor, fabric.devices_per_node
@@ -361,7 +367,7 @@ def _with_context(
                 yield replace(group, shape=shape)
 
 
-def _is_fast(fabric: Fabric) -> bool:
+def _is_fast(fabric: ClusterLinks) -> bool:
     """Whether the network carries what ranks of one sequence exchange."""
     share = float(fabric.node_link.bytes_per_s[0]) / fabric.devices_per_node
     return share >= MIN_SHARED_BYTES_PER_S

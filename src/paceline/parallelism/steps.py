@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paceline.errors import MissingFactError, PacelineError
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, quantile_bytes
 from paceline.planfile import Interval
 from paceline.prediction.prediction import Bound
 from paceline.prediction.uncertainty.intervals import Z_80
@@ -63,7 +63,7 @@ class Steps:
         device_log_sigma: Of what a device computes of it.
         sharing_log_sigma: Of what ranks of one machine share.
         bound: ``Bound`` code of one microbatch, int8.
-        knowledge: ``Knowledge`` code of the device, int8.
+        knowledge: ``Coverage`` code of the device, int8.
         reasons: Why a row has no figure; None where it has.
     """
 
@@ -216,7 +216,7 @@ class Steps:
 
     def needed_bytes(self, confidence: float = MEMORY_CONFIDENCE) -> FloatArray:
         """Memory that a device must have for each row to fit with such a chance."""
-        return bound_bytes(self.memory_mid_bytes, self.memory_high_bytes, confidence)
+        return quantile_bytes(self.memory_mid_bytes, self.memory_high_bytes, confidence)
 
     def bound_word(self, row: int = 0) -> str:
         """What holds a row's microbatch back."""

@@ -9,7 +9,7 @@ from paceline.model.graph.graph import Graph
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.schedule.blocks import TensorGroup
-from paceline.parallelism.schedule.table import Fabric
+from paceline.parallelism.schedule.table import ClusterLinks
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.calibration.fitted import Calibration
@@ -34,7 +34,7 @@ class TracedJob:
     calibration: Calibration | None = None
 
     @property
-    def fabric(self) -> Fabric:
+    def fabric(self) -> ClusterLinks:
         """The cluster as strategies see it."""
         return fabric_of(self.cluster, self.configuration)
 
@@ -56,9 +56,9 @@ class TracedJob:
         )
 
 
-def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
+def fabric_of(cluster: Cluster, configuration: Configuration) -> ClusterLinks:
     """A cluster as strategies see it."""
-    return Fabric(
+    return ClusterLinks(
         devices_per_node=cluster.devices_per_node,
         device_link=LinkTable.from_links([cluster.device_link]),
         node_link=LinkTable.from_links([cluster.node_link]),

@@ -19,7 +19,7 @@ class Bound(IntEnum):
     LAUNCH = 2
 
 
-class Knowledge(IntEnum):
+class Coverage(IntEnum):
     """How near the device is to one that was measured; wider intervals further down."""
 
     MEASURED = 0
@@ -77,7 +77,7 @@ class StepPrediction:
         energy_j: Energy of the device over the step.
         power_w: Mean power of the device.
         bound: ``Bound`` code, int8.
-        knowledge: ``Knowledge`` code per device, int8 (num_devices,).
+        knowledge: ``Coverage`` code per device, int8 (num_devices,).
         log_sigma: Standard deviation of log step time behind the interval.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.planfile import Interval
 from paceline.planning.goal.chance import chance_text
 from paceline.units import duration_scale, format_significant, format_usd
@@ -65,7 +65,7 @@ def memory_bound_bytes(used: Interval) -> float:
     That is the chance at which a plan must fit unless its goal says otherwise; ``used.high`` holds
     at 95 %, and the logarithm of a peak is taken to be normal.
     """
-    return float(bound_bytes(used.mid, used.high))
+    return float(quantile_bytes(used.mid, used.high))
 
 
 def memory_share(used: Interval, capacity_bytes: float) -> str:

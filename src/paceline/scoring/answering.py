@@ -16,7 +16,7 @@ from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.kernels.power import slowdown_under_limit
-from paceline.prediction.prediction import Knowledge
+from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer
 from paceline.scoring.assumed import note_of, widening
@@ -201,7 +201,7 @@ def _answer(
     return Answer(
         entry=reading.entry,
         device=cell.device.name,
-        case=Knowledge(int(steps.knowledge[0])).name.lower(),
+        case=Coverage(int(steps.knowledge[0])).name.lower(),
         step_low_s=mid_s / spread,
         step_mid_s=mid_s,
         step_high_s=mid_s * spread,

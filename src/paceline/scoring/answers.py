@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.scoring.rows import Row
 from paceline.writing import whole_file
 
@@ -83,7 +83,7 @@ class Answer:
     per_token: Latency | None = None
     reason: str = ""
     note: str = ""
-    step: StepTraits | None = None
+    step: StepFeatures | None = None
 
 
 #: Of an answer, what stands in no table, and what stands there in columns of its own.

@@ -13,7 +13,7 @@ from paceline.model.live_bytes import MemoryCourse, memory_course
 from paceline.model.lowering import lower
 from paceline.parallelism.fixed_strategy import stated_traits
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable, matrix_peaks
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.breakdown import PassBreakdown, break_down
@@ -26,7 +26,7 @@ from paceline.simulation.rank import RankPasses
 from paceline.simulation.replicas import is_replicated
 
 
-def step_traits(job: Job, machine: Machine, calibration: Calibration) -> StepTraits:
+def step_traits(job: Job, machine: Machine, calibration: Calibration) -> StepFeatures:
     """Of a rank's microbatch where ranks share the model, else of one device's pass.
 
     Raises:

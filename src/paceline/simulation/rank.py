@@ -19,7 +19,7 @@ from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray
 from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
-from paceline.model.rewrite.master_weights import as_kept
+from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.replicas.data_parallel_work import LoweredStep
 from paceline.parallelism.serving.answers import answers
 from paceline.parallelism.serving.batching import ServingRuns
@@ -92,7 +92,7 @@ class RankPasses:
             for one in workload.passes
         }
         lowered = {
-            one.name: lower(splits[one.name].graph, as_kept(one.graph, how))
+            one.name: lower(splits[one.name].graph, with_weight_format(one.graph, how))
             for one in workload.passes
         }
         _check_weights(next(iter(lowered.values())))

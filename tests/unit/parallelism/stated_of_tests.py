@@ -9,7 +9,7 @@ from paceline.model.graph.graph import Graph
 from paceline.model.graph.workload import Pass, Workload
 from paceline.parallelism.fixed_strategy import does_not_fit, evaluated_steps
 from paceline.parallelism.legality import check_batch
-from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, quantile_bytes
 from paceline.parallelism.search import (
     SearchSpace,
     search_strategies,
@@ -48,7 +48,7 @@ class Found:
         return cls(strategy, int(microbatch), *columns)
 
     def needed_bytes(self, confidence: float = MEMORY_CONFIDENCE) -> float:
-        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes, confidence))
+        return float(quantile_bytes(self.memory_mid_bytes, self.memory_bytes, confidence))
 
 
 def searched(space: SearchSpace, **asked: int) -> tuple[Found, ...]:

@@ -16,7 +16,7 @@ from paceline.catalog.lookup import find_device
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import monomials
 from paceline.model.reading.load import load_workload
-from paceline.model.rewrite.master_weights import as_kept
+from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import COLLECTIVES
 from paceline.parallelism.fixed_strategy import evaluated_steps
@@ -73,7 +73,7 @@ def messages(
     """Bytes of all messages of a pass by collective."""
     graph = load_workload(model).passes[0].graph
     part = split(graph, SplitShape.of(Strategy.parse(shape)))
-    calls = calls_that_run(part.graph, as_kept(graph, how), part.calls)
+    calls = calls_that_run(part.graph, with_weight_format(graph, how), part.calls)
     width = np.where(np.isnan(calls.element_bytes), BF16, calls.element_bytes)
     num_bytes = calls.elements @ monomials(batch, seq)[0] * width
     sums = np.bincount(calls.name, num_bytes, len(COLLECTIVES))

@@ -25,7 +25,7 @@ from paceline.model.graph.program import Program
 from paceline.model.graph.workload import Workload
 from paceline.model.lowering import lower, rewritten
 from paceline.model.reading.load import load_workload
-from paceline.model.rewrite.master_weights import as_kept
+from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import evaluated_steps
 from paceline.parallelism.memory.training_state import training_state
@@ -118,7 +118,7 @@ def job(model: str, how: Configuration) -> TracedJob:
 def program(model: str, how: Configuration, shape: str = "dp1") -> Program:
     graph = workload(model).passes[0].graph
     part = split(graph, SplitShape.of(Strategy.parse(shape)))
-    return rewritten(part.graph, as_kept(graph, how))
+    return rewritten(part.graph, with_weight_format(graph, how))
 
 
 def test_every_field_is_asked() -> None:

@@ -15,7 +15,7 @@ from paceline.parallelism.memory.training_state import Part, TrainingState
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.schedule.layouts import Layout, layout
 from paceline.parallelism.schedule.pipeline_timing import distinct_pipelines
-from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import KINDS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
 from paceline.prediction.prediction import Points
 
@@ -126,7 +126,7 @@ def test_ranks_of_a_node_share_its_network_when_stages_lie_in_several() -> None:
             "variant": 0, "dp": 2, "pp": 4, "chunks": 1, "kind": KINDS.index("1f1b"),
             "microbatches": 8, "point": 0, "sharding": 0, "shards": 0,
         }  # fmt: skip
-        fabric = Fabric(
+        fabric = ClusterLinks(
             devices_per_node=devices_per_node, device_link=link(1e9),
             node_link=link(node_bytes_per_s),
         )  # fmt: skip

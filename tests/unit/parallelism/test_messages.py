@@ -14,7 +14,7 @@ from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
-from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import KINDS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
@@ -42,15 +42,15 @@ def variant(graph: Graph, compiler: Compiler = "eager") -> Variant:
     )  # fmt: skip
 
 
-def fabric(bytes_per_s: float, *, overlaps_hops: bool) -> Fabric:
+def fabric(bytes_per_s: float, *, overlaps_hops: bool) -> ClusterLinks:
     link = LinkTable.from_links([replace(make_link(), bytes_per_s=bytes_per_s)])
-    return Fabric(
+    return ClusterLinks(
         devices_per_node=8, device_link=link, node_link=link,
         profile=replace(find_training_profile(), overlaps_hops=overlaps_hops),
     )  # fmt: skip
 
 
-def step_s(graph: Graph, kind: str, chunks: int, cluster: Fabric) -> float:
+def step_s(graph: Graph, kind: str, chunks: int, cluster: ClusterLinks) -> float:
     def one(value: int) -> np.ndarray:
         return np.array([value], dtype=np.int64)
 

@@ -19,7 +19,7 @@ from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.evaluation import StrategyEvaluation, strategy_memory_bytes
 from paceline.parallelism.fixed_strategy import evaluated_steps
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.memory.training_state import Part, TrainingState
 from paceline.parallelism.offload import (
@@ -194,7 +194,7 @@ def lean_bytes() -> float:
     on = space(80e9, has_host=True)
     table = enumerate_strategies(on, num_devices=1, global_batch=16)
     kept, moved = (
-        bound_bytes(
+        quantile_bytes(
             *strategy_memory_bytes(table, on.variants, on.fabric, has_optimizer=has_optimizer)
         ).min()
         for has_optimizer in (True, False)

@@ -13,7 +13,7 @@ from paceline.catalog.lookup import find_device
 from paceline.errors import DoesNotFitError
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, Z_95, bound_bytes
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, Z_95, quantile_bytes
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.simulation.job import Job
@@ -24,14 +24,14 @@ PEAKS = st.tuples(st.floats(1e6, 1e12), st.floats(1.0, 3.0))
 @given(peak=PEAKS, first=st.floats(0.01, 0.99), second=st.floats(0.01, 0.99))
 def test_more_certainty_takes_no_less_memory(peak, first, second) -> None:
     mid, ratio = peak
-    low, high = (bound_bytes(mid, mid * ratio, c) for c in sorted((first, second)))
+    low, high = (quantile_bytes(mid, mid * ratio, c) for c in sorted((first, second)))
     assert low <= high
 
 
 @given(peak=PEAKS)
 def test_the_bounds_are_those_that_are_predicted(peak) -> None:
     mid, ratio = peak
-    found = [float(bound_bytes(mid, mid * ratio, chance)) for chance in (0.5, 0.95)]
+    found = [float(quantile_bytes(mid, mid * ratio, chance)) for chance in (0.5, 0.95)]
     assert found == pytest.approx([mid, mid * ratio], rel=1e-9)
 
 
@@ -39,7 +39,7 @@ def test_the_chance_is_that_of_a_logarithm_that_is_normal() -> None:
     """Of a million draws, nine in ten stay within the bound of nine in ten."""
     mid, sigma = 8e9, 0.05
     drawn = mid * np.exp(sigma * np.random.default_rng(0).standard_normal(1_000_000))
-    bound = bound_bytes(mid, mid * np.exp(Z_95 * sigma))
+    bound = quantile_bytes(mid, mid * np.exp(Z_95 * sigma))
     assert (drawn <= bound).mean() == pytest.approx(MEMORY_CONFIDENCE, abs=2e-3)
 
 

@@ -13,7 +13,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
-from paceline.parallelism.schedule.table import KINDS, Fabric
+from paceline.parallelism.schedule.table import KINDS, ClusterLinks
 from paceline.parallelism.search import (
     SearchSpace,
     enumerate_strategies,
@@ -30,7 +30,7 @@ def space(model: str = "gpt2", *, capacity_bytes: float = 80e9, seq: int = 1024)
     catalog = load_catalog()
     device = find_device(catalog, "H100 SXM5 80GB")
     links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
-    fabric = Fabric(
+    fabric = ClusterLinks(
         devices_per_node=8,
         device_link=links["dgx-h100-nvls"],
         node_link=links["dgx-h100-ib"],

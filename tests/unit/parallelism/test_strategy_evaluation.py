@@ -22,7 +22,13 @@ from paceline.parallelism.evaluation import (
 from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
-from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import (
+    KINDS,
+    SHARDINGS,
+    ClusterLinks,
+    StrategyTable,
+    Variant,
+)
 from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
@@ -31,7 +37,7 @@ from paceline.prediction.prediction import Points
 DEVICE = find_device(load_catalog(), "A100 SXM4 80GB")
 USUAL = find_training_profile()
 AFTER_BACKWARD = replace(USUAL, overlaps_gradients=False)
-FAST = Fabric(devices_per_node=8, device_link=SWITCH, node_link=INFINIBAND)
+FAST = ClusterLinks(devices_per_node=8, device_link=SWITCH, node_link=INFINIBAND)
 SLOW = replace(FAST, device_link=ETHERNET)
 
 
@@ -63,7 +69,7 @@ def table(
     return StrategyTable(**{name: np.array([value]) for name, value in columns.items()})
 
 
-def evaluated(fabric: Fabric = FAST, **columns) -> StrategyEvaluation:
+def evaluated(fabric: ClusterLinks = FAST, **columns) -> StrategyEvaluation:
     return evaluate_strategies(table(**columns), [blocks()], fabric)
 
 
@@ -135,7 +141,7 @@ def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
         assert found.steps.memory_high_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
 
 
-def with_variant(variant: Variant, fabric: Fabric = FAST, **columns) -> StrategyEvaluation:
+def with_variant(variant: Variant, fabric: ClusterLinks = FAST, **columns) -> StrategyEvaluation:
     return evaluate_strategies(table(**columns), [variant], fabric)
 
 

@@ -18,7 +18,7 @@ from paceline.catalog.load import load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
@@ -272,7 +272,7 @@ def test_every_verb_judges_alike_at_the_edge_whether_a_job_fits(text: str) -> No
     one = replace(catalog(), offers=(place.offer,))
     found = run_search(question, one)
     candidates = found.candidates
-    of_row = bound_bytes(candidates.memory_mid_bytes, candidates.memory_high_bytes)
+    of_row = quantile_bytes(candidates.memory_mid_bytes, candidates.memory_high_bytes)
     leanest, needed = int(of_row.argmin()), float(of_row.min())
     how = found.forecast.configurations[candidates.configuration[leanest]]
     for room_bytes, fits in ((needed * (1 + 1e-6), True), (needed * (1 - 1e-6), False)):

@@ -12,7 +12,7 @@ import pytest
 from paceline.catalog.entities import Catalog
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.planning.forecast.question import SearchOptions, resolve_question
@@ -89,7 +89,7 @@ def test_a_strategy_as_it_is_printed_costs_as_much_when_it_is_scaled(job: str) -
         planned_s = found.evaluation.steps.step_s[row] - found.evaluation.starved_s[row]
         mid, high = found.candidates.memory_mid_bytes[row], found.candidates.memory_high_bytes[row]
         assert point.step_s == pytest.approx(planned_s, rel=1e-6), text
-        assert point.memory_bytes == pytest.approx(float(bound_bytes(mid, high)), rel=1e-6), text
+        assert point.memory_bytes == pytest.approx(float(quantile_bytes(mid, high)), rel=1e-6), text
 
 
 def test_a_plan_that_recomputes_says_so() -> None:

@@ -19,13 +19,13 @@ from paceline.planning.decisions.trial_worth import (
 )
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.calibration.gaussian_process import Spreads, learn, weigh
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 
 SPREADS = Spreads.of(builtin_calibration().constants["calibrate"])
 
 
 def step(name, kernel):
-    return StepTraits(workload=name, setting="s", kernels=((kernel, 1.0),))
+    return StepFeatures(workload=name, setting="s", kernels=((kernel, 1.0),))
 
 
 @given(st.floats(0.0, 2.0), st.floats(0.05, 1.0))

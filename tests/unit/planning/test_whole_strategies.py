@@ -11,7 +11,7 @@ import numpy as np
 from paceline.catalog.freshness import is_rankable
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.search.all_candidates import run_search
@@ -60,7 +60,7 @@ def test_a_choice_prints_the_strategy_and_fits():
         choice = planned_choice(found, row)
         assert choice.strategy == str(one.strategy)
         memory = choice.memory_bytes
-        needed_bytes = bound_bytes(memory.mid, memory.high, found.goal.memory_confidence)
+        needed_bytes = quantile_bytes(memory.mid, memory.high, found.goal.memory_confidence)
         assert needed_bytes <= choice.memory_capacity_bytes
         assert choice.step_s.low < choice.step_s.mid < choice.step_s.high
         assert 0 < choice.mfu_frac < 1

@@ -13,7 +13,7 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.planning.decisions.knee_point import knee
-from paceline.planning.decisions.worth import finished_points, knee_reason, pace_per_device
+from paceline.planning.decisions.worth import finished_points, knee_reason, throughput_per_device
 from paceline.simulation.job import Job
 
 
@@ -63,13 +63,13 @@ def test_the_sentence_names_the_knee_the_next_devices_worth_and_the_loss() -> No
 def test_efficiencies_and_prices_follow_from_throughput_alone() -> None:
     first, second = curve("gpt2", (1, 8), seq=1024, batch=BatchRule(batch_per_device=32)).points
     slow = replace(first, items_per_s=0.1 * first.items_per_s)
-    paces = pace_per_device((slow, second)), pace_per_device((first, second))
+    paces = throughput_per_device((slow, second)), throughput_per_device((first, second))
     assert paces == pytest.approx((second.items_per_s / 8, first.items_per_s))
     points = finished_points((slow, second), cluster(), num_items=1e6)
     assert points[1].efficiency_frac == 1.0
     assert points[0].cost_usd == pytest.approx(points[0].usd_per_million_items)
     rates = [point.items_per_s for point in points]
-    turn = knee([1, 8], rates, single=pace_per_device(points))
+    turn = knee([1, 8], rates, single=throughput_per_device(points))
     assert turn.count == 8
     assert "still pays" in knee_reason(points, (), turn)
 

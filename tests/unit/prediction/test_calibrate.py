@@ -17,7 +17,7 @@ from paceline.prediction.calibration.from_measurements import (
     undo,
     write_updates,
 )
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
@@ -30,14 +30,14 @@ BASE = builtin_calibration()
 
 def slower(times, *workloads, name="D"):
     return [
-        residual(device_name=name, step=StepTraits(workload=w), measured_s=times, predicted_s=1.0)
+        residual(device_name=name, step=StepFeatures(workload=w), measured_s=times, predicted_s=1.0)
         for w in workloads
     ]
 
 
 def shift(calibration, name="D", workload="another"):
     """What is expected of a step that was not measured itself."""
-    return calibration.lessons[name].log_shift([StepTraits(workload=workload)])[0]
+    return calibration.lessons[name].log_shift([StepFeatures(workload=workload)])[0]
 
 
 def test_one_measurement_moves_less_than_it_shows_and_many_move_all_the_way():
@@ -151,7 +151,7 @@ def test_updates_survive_their_file(tmp_path):
 def test_an_impossible_measurement_is_refused(measured):
     with pytest.raises(InvalidInputError):
         residual(
-            device_name="D", step=StepTraits(workload="a"), measured_s=measured, predicted_s=1.0
+            device_name="D", step=StepFeatures(workload="a"), measured_s=measured, predicted_s=1.0
         )
 
 

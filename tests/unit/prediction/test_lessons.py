@@ -1,4 +1,4 @@
-"""Lessons: limits, symmetry, and two roads to what the other measurements tell of one."""
+"""Observations: limits, symmetry, and two roads to what the other measurements tell of one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paceline.prediction.calibration.from_measurements import (
     write_updates,
 )
 from paceline.prediction.calibration.gaussian_process import PARTS, Spreads, learn, weigh
-from paceline.prediction.calibration.step_features import StepTraits, likeness
+from paceline.prediction.calibration.step_features import StepFeatures, similarity
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.uncertainty.posterior_correction import pass_traits
@@ -28,11 +28,11 @@ from paceline.prediction.uncertainty.posterior_correction import pass_traits
 from .passes import device, lowered, matmul, stream
 
 SPREADS = Spreads.of(builtin_calibration().constants["calibrate"])
-NEW = StepTraits(workload="new", setting="new", kernels=((99, 1.0),))
+NEW = StepFeatures(workload="new", setting="new", kernels=((99, 1.0),))
 
 
 def step(workload="w", setting="s", **shares):
-    return StepTraits(
+    return StepFeatures(
         workload=workload,
         setting=setting,
         kernels=tuple((int(name[1:]), share) for name, share in shares.items()),
@@ -43,7 +43,7 @@ def step(workload="w", setting="s", **shares):
 def steps(draw):
     number = st.integers(0, 3)
     shares = draw(st.lists(st.tuples(st.integers(0, 6), st.floats(0.01, 1.0)), max_size=5))
-    return StepTraits(
+    return StepFeatures(
         workload=str(draw(number)), setting=str(draw(number)), kernels=tuple(dict(shares).items())
     )
 
@@ -58,7 +58,7 @@ def test_parts_are_all_that_a_spread_has():
 
 @given(st.lists(steps(), min_size=1, max_size=6))
 def test_likeness_is_symmetric_within_one_and_whole_with_itself(found):
-    alike = likeness(found, found)
+    alike = similarity(found, found)
     np.testing.assert_allclose(alike, alike.T, atol=1e-12)
     assert ((alike >= 0) & (alike <= 1 + 1e-12)).all()
     np.testing.assert_allclose(np.diag(alike), [float(bool(one.kernels)) for one in found])
@@ -67,7 +67,7 @@ def test_likeness_is_symmetric_within_one_and_whole_with_itself(found):
 def test_likeness_counts_shares_of_time_and_not_their_sum():
     """Root of each product: 0.6 and 0.4 against 0.6 alone."""
     one, other = step(k1=0.3, k2=0.2), step(k1=0.9, k3=0.6)
-    assert likeness([one], [other])[0, 0] == pytest.approx(0.6)
+    assert similarity([one], [other])[0, 0] == pytest.approx(0.6)
 
 
 @given(measured)
@@ -91,11 +91,11 @@ def test_left_out_errors_are_those_of_learning_without_the_row(rows):
 @given(st.floats(-1.0, 1.0), st.integers(1, 30))
 def test_one_device_and_one_setting_are_a_mean_that_is_shrunk(ratio, count):
     """Of n strangers that share these parts alone: v / (v + u / n), with u what each has alone."""
-    rows = [(StepTraits(workload=f"w{n}", setting="s"), ratio) for n in range(count)]
+    rows = [(StepFeatures(workload=f"w{n}", setting="s"), ratio) for n in range(count)]
     shared = SPREADS.device + SPREADS.setting
     own = SPREADS.total - shared
     expected = ratio * shared / (shared + own / count)
-    told = weigh(rows, SPREADS).log_shift([StepTraits(workload="another", setting="s")])[0]
+    told = weigh(rows, SPREADS).log_shift([StepFeatures(workload="another", setting="s")])[0]
     assert told == pytest.approx(expected, abs=1e-12)
 
 
@@ -153,7 +153,7 @@ def test_what_measurements_know_a_step_by_survives_its_file(tmp_path):
 
 def test_of_very_many_steps_the_newest_count(monkeypatch):
     monkeypatch.setattr(lessons, "MOST_STEPS", 3)
-    rows = [(StepTraits(workload=f"w{n}"), 0.1 * n) for n in range(5)]
+    rows = [(StepFeatures(workload=f"w{n}"), 0.1 * n) for n in range(5)]
     few, all_of_them = learn(rows[2:], SPREADS), learn(rows, SPREADS)
     assert all_of_them.steps == few.steps
     assert all_of_them.log_shift([NEW])[0] == few.log_shift([NEW])[0]

@@ -8,7 +8,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.prediction import Knowledge, Points
+from paceline.prediction.prediction import Coverage, Points
 from paceline.prediction.step.one_pass import predict_pass
 
 CATALOG = load_catalog()
@@ -32,7 +32,7 @@ def test_a_chip_under_another_name_is_as_fast_and_as_well_known(name, like):
     for model, task in (("resnet50", "train"), ("bert-base", "infer")):
         both = answer(model, [name, twin], 1, 32, task=task, precision="fp16")
         np.testing.assert_allclose(both.mid_s[0], both.mid_s[1], rtol=0.1)
-        assert (both.knowledge <= Knowledge.SIBLING).all()
+        assert (both.knowledge <= Coverage.SIBLING).all()
 
 
 def test_compiling_does_not_speed_the_kernels_of_vector_units_up():
@@ -85,4 +85,4 @@ def test_laws_over_the_whole_catalogue(model, task, compiler):
     assert (told.power_w[draws] <= table.tdp_w[draws, None]).all()
     on_cuda = np.array([maker == "NVIDIA" for maker, _ in table.kinds])
     least_known = told.log_sigma[known & ~on_cuda].min()
-    assert least_known > np.median(told.log_sigma[known & (told.knowledge == Knowledge.MEASURED)])
+    assert least_known > np.median(told.log_sigma[known & (told.knowledge == Coverage.MEASURED)])

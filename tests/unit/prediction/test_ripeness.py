@@ -10,7 +10,7 @@ from paceline.catalog.load import load_catalog
 from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.kernel_maturity import ripeness_years
+from paceline.prediction.kernels.kernel_maturity import maturity_years
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
 from paceline.prediction.prediction import Points
 
@@ -31,15 +31,15 @@ def test_first_devices_are_those_of_the_catalogue():
 
 def test_years_grow_with_the_release_and_stop_when_kernels_are_ripe():
     releases = np.array([2018.0, 2020.0, 2022.0, 2024.0, 2030.0])
-    years = ripeness_years([_AMPERE], releases)[0]
+    years = maturity_years([_AMPERE], releases)[0]
     assert years[0] == years[1]
     assert years[3] == years[4]
     np.testing.assert_allclose(np.diff(years)[1:3], 2.0)
 
 
 def test_nothing_is_known_of_other_makers_or_unnamed_releases():
-    assert not ripeness_years([NO_GENERATION], np.array([2025.0])).any()
-    assert not ripeness_years([_AMPERE], np.array([np.nan])).any()
+    assert not maturity_years([NO_GENERATION], np.array([2025.0])).any()
+    assert not maturity_years([_AMPERE], np.array([np.nan])).any()
 
 
 def times_s(work, *libraries):

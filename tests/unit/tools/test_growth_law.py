@@ -51,7 +51,7 @@ def steps():
     from fit.steps import Steps
 
     text = {name: np.array([name]) for name in ("source", "entry", "task")}
-    unset = ("backward_kernels", "is_compiled", "ripeness_years", "host_years")
+    unset = ("backward_kernels", "is_compiled", "maturity_years", "host_years")
     none = {name: np.zeros(1) for name in unset}
     return Steps(
         rows={}, step_s=np.ones(1), forward_kernels=np.ones(1), framework=np.zeros(1, int),

@@ -36,7 +36,7 @@ def make_steps(rng, num_steps=40):
         task=np.full(num_steps, "infer"),
         index=np.arange(num_steps),
         is_open=np.arange(num_steps) % 5 == 0,
-        ripeness_years=rng.uniform(-3.0, 1.0, num_steps),
+        maturity_years=rng.uniform(-3.0, 1.0, num_steps),
         host_years=rng.uniform(-3.0, 5.0, num_steps),
     )
 
@@ -83,7 +83,7 @@ def test_scrambling_held_out_rows_changes_no_bit():
         steps,
         rows={"stream": replace(rows, features=features.astype(np.float32))},
         step_s=np.where(held, 123.0, steps.step_s),
-        ripeness_years=np.where(held, 99.0, steps.ripeness_years),
+        maturity_years=np.where(held, 99.0, steps.maturity_years),
         host_years=np.where(held, 99.0, steps.host_years),
     )
     assert_equal(coefficients(steps, held), coefficients(scrambled, held))

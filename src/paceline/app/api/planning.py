@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack, get_args
 
-from paceline.app.requests.plan_request import inquire, load, read_calibration, read_word
+from paceline.app.requests.plan_request import load, read_calibration, read_request, read_word
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def plan(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    return inquire(
+    return read_request(
         model,
         task=task,
         seq=seq,
@@ -86,7 +86,7 @@ def why_not(model: object, name: str, **options: Unpack[InquiryOptions]) -> tupl
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    return inquire(model, **options).why_not(name)
+    return read_request(model, **options).why_not(name)
 
 
 def predict(

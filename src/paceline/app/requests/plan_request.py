@@ -30,7 +30,7 @@ _GOAL_FILE_ENDINGS = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Inquiry:
+class PlanRequest:
     """A model, a goal, an amount of work, the facts, and the day on which prices are judged.
 
     ``calibration`` is that of the predictor; the built-in one if None. ``asked_as`` is what the
@@ -93,7 +93,7 @@ class Inquiry:
         )
 
 
-def inquire(
+def read_request(
     model: object,
     *,
     task: str = "train",
@@ -105,7 +105,7 @@ def inquire(
     as_of: str | date | None = None,
     calibration: Path | None = None,
     **options: Unpack[PlanOptions],
-) -> Inquiry:
+) -> PlanRequest:
     """Read everything that a plan needs; a mistake in it is found before anything is searched.
 
     Raises:
@@ -133,7 +133,7 @@ def inquire(
         item=work.item,
     )  # fmt: skip
     check_length(workload, seq)
-    return Inquiry(
+    return PlanRequest(
         workload=workload,
         goal=goal,
         work=work,

@@ -163,8 +163,8 @@ def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: s
     for remedy in _REMEDIES[task]:
         cell = evaluate(remedy, name, batch)
         if cell is not None and cell.status != "out of memory":
-            bound_bytes = memory_bound_bytes(cell.memory_bytes)
-            saved = format_bytes(memory_bound_bytes(stuck.memory_bytes) - bound_bytes)
+            quantile_bytes = memory_bound_bytes(cell.memory_bytes)
+            saved = format_bytes(memory_bound_bytes(stuck.memory_bytes) - quantile_bytes)
             room = (
                 ""
                 if math.isinf(cell.memory_capacity_bytes)
@@ -172,7 +172,7 @@ def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: s
             )
             return (
                 f"{name}: batch {batch} fits with {remedy.options(rewrite)}: "
-                f"{format_bytes(bound_bytes)}{room}, {MEMORY_BOUND}; {saved} less"
+                f"{format_bytes(quantile_bytes)}{room}, {MEMORY_BOUND}; {saved} less"
             )
     most = f"{MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "int4"
     return f"{name}: batch {batch} does not fit with any of these, up to {most}"

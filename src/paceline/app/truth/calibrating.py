@@ -17,7 +17,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration, Residual, builtin_calibration
 from paceline.prediction.calibration.from_measurements import calibrate, residual
-from paceline.prediction.calibration.gaussian_process import Lessons
+from paceline.prediction.calibration.gaussian_process import Observations
 from paceline.scoring.answers import Answer
 from paceline.scoring.cells import number_of
 from paceline.scoring.completion import read_published
@@ -176,7 +176,7 @@ def _devices(
     )
 
 
-def _device(name: str, rows: Sequence[Residual], lessons: Lessons) -> DeviceCalibration:
+def _device(name: str, rows: Sequence[Residual], lessons: Observations) -> DeviceCalibration:
     log_ratios = np.array([one.log_ratio for one in rows])
     shifts = lessons.log_shift(lessons.steps)
     return DeviceCalibration(

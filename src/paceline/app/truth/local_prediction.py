@@ -148,7 +148,7 @@ def local_model(
         stack: PyTorch.
         num_devices: Most processes that will run at once.
         known: Measured steps to be calibrated on.
-        talk: Told when something has to be measured first.
+        talk: Correction when something has to be measured first.
     """
     if settings.device != "cpu":
         return None

@@ -11,7 +11,7 @@ from paceline.app.command_line import Commands, Option
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import takes
 from paceline.app.output import Answer, say
-from paceline.app.requests.plan_request import inquire
+from paceline.app.requests.plan_request import read_request
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def plan(
     The plan is also written to plan.yaml, which `paceline deploy` and `paceline report` read.
     """
     wanted = common.form_of(form, is_json=is_json)
-    inquiry = inquire(
+    inquiry = read_request(
         model,
         task=task,
         seq=seq,

@@ -164,7 +164,7 @@ def time_steps(step, synchronize, settings, progress, agree=None):
         synchronize: Callable that returns when everything enqueued has run.
         settings: ``min_samples``, ``max_samples``, ``min_s``, ``max_s``, ``max_warmup_s``,
             ``min_sample_s``.
-        progress: Told about the stages.
+        progress: Correction about the stages.
         agree: With several ranks, a callable that returns rank 0's value of a number, so that
             all of them do the same steps.
 

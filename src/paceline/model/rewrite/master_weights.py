@@ -46,7 +46,7 @@ def kept_format(graph: Graph, configuration: Configuration) -> KeptFormat:
     return "half-weights" if parameters >= LARGE_MODEL_PARAMETERS else "autocast"
 
 
-def as_kept(graph: Graph, configuration: Configuration) -> Configuration:
+def with_weight_format(graph: Graph, configuration: Configuration) -> Configuration:
     """The configuration with the usual format said, so that parts of a model are kept as it is."""
     return replace(configuration, training_format=kept_format(graph, configuration))
 

@@ -21,7 +21,7 @@ MEMORY_CONFIDENCE = 0.9
 Z_95 = NormalDist().inv_cdf(0.95)
 
 
-def bound_bytes(
+def quantile_bytes(
     mid_bytes: npt.ArrayLike, high_bytes: npt.ArrayLike, confidence: float = MEMORY_CONFIDENCE
 ) -> FloatArray:
     """Memory that suffices with a chance of ``confidence``.
@@ -31,7 +31,7 @@ def bound_bytes(
         high_bytes: Bound that holds at a chance of 95 %, same shape.
         confidence: Between 0 and 1.
 
-    >>> float(bound_bytes(8e9, 10e9, 0.95)), float(bound_bytes(8e9, 10e9, 0.5))
+    >>> float(quantile_bytes(8e9, 10e9, 0.95)), float(quantile_bytes(8e9, 10e9, 0.5))
     (10000000000.0, 8000000000.0)
     """
     mid = np.asarray(mid_bytes, dtype=np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,4 +34,4 @@ class Share:
     @property
     def needed_bytes(self) -> float:
         """Memory that a device must have, at the chance at which a job must fit."""
-        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes))
+        return float(quantile_bytes(self.memory_mid_bytes, self.memory_bytes))

@@ -18,7 +18,7 @@ from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import lowered_program, rewritten
-from paceline.model.rewrite.master_weights import as_kept
+from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.collectives.cluster import check_known
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.block_memory import (
@@ -44,15 +44,15 @@ from paceline.parallelism.split.calls_run import calls_that_run
 from paceline.parallelism.split.sequence import check_ring
 from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import live_at_peak
 from paceline.prediction.prediction import Points
-from paceline.prediction.step.host_dispatch import dispatch_s, listing_s, waits_of
+from paceline.prediction.step.host_dispatch import dispatch_s, list_transfer_s, waits_of
 from paceline.prediction.step.timeline import waiting_end_s
-from paceline.prediction.uncertainty.posterior_correction import told, traits_of
+from paceline.prediction.uncertainty.posterior_correction import correction_of, traits_of
 
 #: Seconds of communication between tensor ranks and of tokens, in forward and in backward,
 #: (num_points, num_blocks) each.
@@ -112,7 +112,7 @@ class BlockCosts:
     moments: PeakMoments
     moment_block: IntArray
     num_allocations: FloatArray
-    traits: tuple[StepTraits, ...]
+    traits: tuple[StepFeatures, ...]
 
     @property
     def parameters(self) -> FloatArray:
@@ -260,7 +260,7 @@ def _rank_work(
 
     Graphs are equal if they are the same object.
     """
-    points, how = key.points(), as_kept(graph, configuration)
+    points, how = key.points(), with_weight_format(graph, configuration)
     rank = split(graph, shape)
     program, names = rewritten(rank.graph, how), block_names(graph)
     if shape.ring > 1:
@@ -310,7 +310,7 @@ class _OpTimes:
     wait_s: float
     update_host_s: float
     update_bytes_per_s: float
-    traits: tuple[StepTraits, ...]
+    traits: tuple[StepFeatures, ...]
 
 
 @lru_cache(maxsize=64)
@@ -324,7 +324,7 @@ def _op_times(
     is_update = program.ops.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
     rows = steady_row_times(lowered, shapes, device, calibration, framework=framework)
-    lesson = told(lowered, shapes, rows.device_s, device, calibration, framework=framework)
+    lesson = correction_of(lowered, shapes, rows.device_s, device, calibration, framework=framework)
     factor = np.exp(lesson.log_shift[0])[:, None]
     device_s = rows.device_s[0].astype(np.float64)[:, lowered.costs.order] * factor
     updated_bytes = shapes.moved_bytes[0][lowered.costs.order][is_update].sum(dtype=np.float64)
@@ -333,7 +333,7 @@ def _op_times(
         program=program,
         block=work.block,
         device_s=device_s,
-        host_s=(dispatched + listing_s(lowered, shapes.dims, calibration)) * factor,
+        host_s=(dispatched + list_transfer_s(lowered, shapes.dims, calibration)) * factor,
         waits=waits_of(lowered),
         wait_s=calibration.constant("host_waits", "wait_s"),
         update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),

@@ -21,12 +21,12 @@ from paceline.parallelism.schedule.bubbles import (
     settled_microbatches,
 )
 from paceline.parallelism.schedule.layouts import Layout, layout
-from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import KINDS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HeldByPipelines:
+class PipelineMemory:
     """What ranks hold, (num_pipelines, num_ranks) each.
 
     Attributes:
@@ -78,12 +78,12 @@ class Pipelines:
     keys: IntArray
     layouts: tuple[Layout, ...]
     of_row: IntArray
-    fabric: Fabric
+    fabric: ClusterLinks
 
-    def held(self) -> HeldByPipelines:
+    def held(self) -> PipelineMemory:
         """What each rank of each pipeline holds."""
         size = (len(self.keys), int(self.keys[:, 0].max(initial=1)))
-        held = HeldByPipelines(
+        held = PipelineMemory(
             state=TrainingState(np.zeros((len(Part), 2, *size))),
             activation_bytes=np.zeros(size),
             transient_bytes=np.zeros(size),
@@ -145,7 +145,7 @@ class Pipelines:
 
 
 def distinct_pipelines(
-    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric
+    table: StrategyTable, variants: Sequence[Variant], fabric: ClusterLinks
 ) -> Pipelines:
     """The pipelines of a table, laid out.
 
@@ -186,7 +186,7 @@ def _per_rank(stages: FloatArray, chunks: int) -> FloatArray:
     return np.asarray(stages.reshape(shape).sum(axis=-2))
 
 
-def _hop_s(keys: IntArray, layouts: Sequence[Layout], fabric: Fabric) -> FloatArray:
+def _hop_s(keys: IntArray, layouts: Sequence[Layout], fabric: ClusterLinks) -> FloatArray:
     """Time of a message between stages, which sender and receiver both spend.
 
     Between nodes all ranks of a node send at once, so each has its share of the network.

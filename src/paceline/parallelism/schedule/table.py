@@ -50,7 +50,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fabric:
+class ClusterLinks:
     """The cluster as strategies see it.
 
     Attributes:

@@ -20,7 +20,7 @@ from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.knee_point import knee
-from paceline.planning.decisions.worth import finished_points, knee_reason, pace_per_device
+from paceline.planning.decisions.worth import finished_points, knee_reason, throughput_per_device
 from paceline.planning.goal.chance import STATED_CHANCE, normal_quantile
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
@@ -176,7 +176,9 @@ def _curve(found: Sequence[_Found], cluster: Cluster, num_items: float | None) -
         )
     points = finished_points(steps, cluster, num_items)
     turn = knee(
-        [p.count for p in points], [p.items_per_s for p in points], single=pace_per_device(points)
+        [p.count for p in points],
+        [p.items_per_s for p in points],
+        single=throughput_per_device(points),
     )
     return ScalingCurve(
         points=points, rejected=rejected, knee=turn, reason=knee_reason(points, rejected, turn)

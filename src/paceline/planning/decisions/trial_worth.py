@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.prediction.calibration.gaussian_process import Lessons, Spreads
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Observations, Spreads
+from paceline.prediction.calibration.step_features import StepFeatures
 
 #: A difference whose spread is less is known.
 _LEAST_LOG_SIGMA = 1e-9
@@ -26,7 +26,9 @@ _NUM_DRAWN = 8192
 _error_function = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def doubts(steps: Sequence[StepTraits], spreads: Spreads, lessons: Lessons | None) -> FloatArray:
+def doubts(
+    steps: Sequence[StepFeatures], spreads: Spreads, lessons: Observations | None
+) -> FloatArray:
     """Covariance of the log times of steps, after what was measured, (num_steps, num_steps).
 
     Args:

@@ -23,7 +23,7 @@ from paceline.planning.decisions.trial_worth import (
 )
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.gaussian_process import Spreads
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.simulation.blocks import traced
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
@@ -60,7 +60,7 @@ class Trial:
     microbatch: int
     step_s: float
     memory_bytes: float
-    step: StepTraits
+    step: StepFeatures
     log_shift: float
     better_chance: float
 
@@ -142,7 +142,7 @@ def _chosen(log_s: FloatArray, covariance: FloatArray, num_trials: int) -> list[
 
 def rivals(
     job: Job, cluster: Cluster, *, num_devices: int, global_batch: int, calibration: Calibration
-) -> tuple[list[Job], Steps, list[StepTraits]]:
+) -> tuple[list[Job], Steps, list[StepFeatures]]:
     """The fastest strategies that fit, their steps, and what measurements know their ranks by.
 
     Args:
@@ -199,7 +199,7 @@ def _replicas(
 
 def _traits(
     job: Job, cluster: Cluster, replicas: Sequence[Job], calibration: Calibration
-) -> list[StepTraits]:
+) -> list[StepFeatures]:
     if not replicas:
         return []
     sizes = sorted({int(one.batch) for one in replicas})

@@ -20,7 +20,7 @@ _NAMED_LOSS_FRAC = 0.02
 _BETTER_PACE = 1.05
 
 
-def pace_per_device(steps: Sequence[CountedStep]) -> float:
+def throughput_per_device(steps: Sequence[CountedStep]) -> float:
     """Batch items per second and device that efficiency is measured against.
 
     That of the smallest count; the best one's where that is clearly faster, as where few devices
@@ -41,7 +41,7 @@ def finished_points(
         cluster: On what.
         num_items: Batch items of the whole job.
     """
-    base = pace_per_device(steps)
+    base = throughput_per_device(steps)
     gains = [*map(_gain_per_device, steps, steps[1:]), None]
     return tuple(
         _point(step, gain, base, cluster, num_items)

@@ -60,7 +60,7 @@ _NOUNS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class Exclusion:
     """What became of an offer.
 
     Attributes:
@@ -82,10 +82,10 @@ class Fate:
     is_owned: bool = False
 
 
-def fates(search: Search, best: int | None) -> tuple[Fate, ...]:
+def fates(search: Search, best: int | None) -> tuple[Exclusion, ...]:
     """Every offer that is below the line, in catalogue order of its kind."""
     early = [
-        Fate(
+        Exclusion(
             name=r.offer.name,
             device=r.offer.device_name or r.offer.accelerator,
             kind=r.kind,
@@ -104,10 +104,10 @@ def fates(search: Search, best: int | None) -> tuple[Fate, ...]:
     return (*late, *early)
 
 
-def rejected_groups(all_fates: Sequence[Fate]) -> tuple[RejectedChoice, ...]:
+def rejected_groups(all_fates: Sequence[Exclusion]) -> tuple[RejectedChoice, ...]:
     """One line per reason; first the user's own machines by name, if no filter left them out."""
-    owned: dict[tuple[str, str], list[Fate]] = {}
-    groups: dict[str, list[Fate]] = {kind: [] for kind in _NOUNS}
+    owned: dict[tuple[str, str], list[Exclusion]] = {}
+    groups: dict[str, list[Exclusion]] = {kind: [] for kind in _NOUNS}
     for fate in all_fates:
         if fate.is_owned and fate.kind != "filtered":
             owned.setdefault((fate.kind, fate.reason), []).append(fate)
@@ -119,7 +119,7 @@ def rejected_groups(all_fates: Sequence[Fate]) -> tuple[RejectedChoice, ...]:
     )
 
 
-def _own_group(members: Sequence[Fate]) -> RejectedChoice:
+def _own_group(members: Sequence[Exclusion]) -> RejectedChoice:
     return RejectedChoice(
         name=f"your own {', '.join(fate.name for fate in members)}",
         reason=members[0].reason,
@@ -128,7 +128,7 @@ def _own_group(members: Sequence[Fate]) -> RejectedChoice:
     )
 
 
-def _group(kind: str, members: Sequence[Fate]) -> RejectedChoice:
+def _group(kind: str, members: Sequence[Exclusion]) -> RejectedChoice:
     nearest = _nearest(members)
     devices = list(dict.fromkeys(fate.device for fate in members))
     examples = ", ".join(devices[:_NUM_EXAMPLES]) + (" …" if len(devices) > _NUM_EXAMPLES else "")
@@ -158,7 +158,7 @@ def _group_name(kind: str, count: int) -> str:
     return f"{count} {head}s{space}{rest}"
 
 
-def _nearest(members: Iterable[Fate]) -> Fate | None:
+def _nearest(members: Iterable[Exclusion]) -> Exclusion | None:
     """The one whose known price is nearest to the price at which it wins, else any that can win."""
     able = [fate for fate in members if fate.wins_below_usd_per_hour is not None]
     if not able:
@@ -166,7 +166,7 @@ def _nearest(members: Iterable[Fate]) -> Fate | None:
     return max(able, key=_nearness)
 
 
-def _nearness(fate: Fate) -> tuple[bool, float]:
+def _nearness(fate: Exclusion) -> tuple[bool, float]:
     if fate.wins_below_usd_per_hour is None:
         return False, 0.0
     if fate.usd_per_hour is None:
@@ -187,13 +187,13 @@ def _best_per_place(search: Search) -> Index:
 
 def _fate_of(
     search: Search, index: int, place: Place, row: int, winning: Winning | None, best: int | None
-) -> Fate | None:
+) -> Exclusion | None:
     """Why a place has no feasible candidate; None if it has one."""
     if row >= 0 and search.is_feasible[row]:
         return None
     kind, reason = _why_not_ranked(search, index, place, row)
     is_unpriced = place.price_state != "fresh" and row >= 0
-    return Fate(
+    return Exclusion(
         name=place.offer.name + (" spot" if place.is_spot else ""),
         device=place.device.name,
         kind=kind,
@@ -324,7 +324,7 @@ def _behind(search: Search, row: int, best: int) -> str:
     )
 
 
-def _fate_sentence(fate: Fate) -> str:
+def _fate_sentence(fate: Exclusion) -> str:
     price = fate.wins_below_usd_per_hour
     wins = "" if price is None else f"; it would win below {format_usd(price)} USD/h"
     return f"{fate.name} ({fate.device}): {fate.reason}{wins}"

@@ -16,7 +16,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.memory.sharded_memory import (
     PeakMoments,
     peak_moments,
@@ -231,7 +231,7 @@ def _useful_batches(
     end = max(int(fits_somewhere.sum()), 1)
     if window.num_largest is None:
         return slice(0, end)
-    needed_bytes = bound_bytes(mid, high, window.memory_confidence)
+    needed_bytes = quantile_bytes(mid, high, window.memory_confidence)
     fits_everywhere = needed_bytes <= window.least_bytes[list(rows)].min()
     fits_everywhere &= batch <= window.least_batch
     return slice(max(int(fits_everywhere.sum()) - window.num_largest, 0), end)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from paceline.catalog.entities import Catalog
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
-from paceline.parallelism.memory.memory_fit import Z_95, bound_bytes
+from paceline.parallelism.memory.memory_fit import Z_95, quantile_bytes
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import (
     energy_interval_of,
@@ -349,7 +349,7 @@ def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
 def _why_no_figure(grid: _Grid, row: int, memory: Interval, capacity_bytes: float) -> str:
     confidence = grid.asked.goal.memory_confidence
     if not grid.fits[row]:
-        bound = float(bound_bytes(memory.mid, memory.high, confidence))
+        bound = float(quantile_bytes(memory.mid, memory.high, confidence))
         return (
             f"needs {format_bytes(memory.mid)} ({format_bytes(bound)} at a chance of "
             f"{chance_text(confidence)}) of {format_bytes(capacity_bytes)}"

@@ -51,7 +51,7 @@ from paceline.planning.search.pinned import (
 )
 from paceline.planning.search.script import able_to_run, strategy_masks
 from paceline.planning.search.whole_strategies import (
-    Ground,
+    SearchContext,
     WholeStrategies,
     is_searched_whole,
     without_searched,
@@ -153,7 +153,7 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     devices = tuple({p.device.name: p.device for p in parts}.values())
     forecast = choose_forecast(question, found, devices)
     places = _place_table(question, found, devices)
-    ground = Ground(
+    ground = SearchContext(
         question=question, places=found.places, devices=devices, table=places, forecast=forecast
     )
     candidates, whole = able_to_run(*_candidates(ground), forecast, question.goal)
@@ -191,7 +191,7 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
     )
 
 
-def _candidates(ground: Ground) -> tuple[CandidateTable, WholeStrategies | None]:
+def _candidates(ground: SearchContext) -> tuple[CandidateTable, WholeStrategies | None]:
     """What competes; the last of them may have been searched as a whole."""
     question, places, forecast = ground.question, ground.table, ground.forecast
     pinned = pinned_strategy(question.goal, ground.places)
@@ -227,7 +227,7 @@ def _candidates(ground: Ground) -> tuple[CandidateTable, WholeStrategies | None]
 
 
 def _evaluation(
-    ground: Ground, candidates: CandidateTable, whole: WholeStrategies | None
+    ground: SearchContext, candidates: CandidateTable, whole: WholeStrategies | None
 ) -> Evaluation:
     """Figures of candidates, of which the last may have been searched as a whole."""
     question, first = ground.question, len(candidates) - (len(whole.jobs) if whole else 0)

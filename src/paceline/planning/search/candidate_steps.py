@@ -10,13 +10,13 @@ from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.places.place_table import IntArray
 from paceline.planning.search.candidates import SHARDINGS, CandidateTable
-from paceline.planning.search.whole_strategies import Ground, job_of, machine_of
+from paceline.planning.search.whole_strategies import SearchContext, job_of, machine_of
 from paceline.simulation.cases import Cases, distinct_machines
 from paceline.simulation.machine import Machine
 from paceline.simulation.together import ranks_together
 
 
-def candidate_steps(ground: Ground, candidates: CandidateTable) -> Steps:
+def candidate_steps(ground: SearchContext, candidates: CandidateTable) -> Steps:
     """Steps of replicas, each of one device or of a few that share every layer.
 
     Args:
@@ -35,7 +35,10 @@ def candidate_steps(ground: Ground, candidates: CandidateTable) -> Steps:
 
 
 def _of_configuration(
-    ground: Ground, candidates: CandidateTable, machines: tuple[Machine, ...], of_place: IntArray
+    ground: SearchContext,
+    candidates: CandidateTable,
+    machines: tuple[Machine, ...],
+    of_place: IntArray,
 ) -> Steps:
     """Candidates of one configuration; equal jobs on equal machines are evaluated once."""
     forecast, question = ground.forecast, ground.question

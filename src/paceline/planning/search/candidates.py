@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
-from paceline.parallelism.memory.memory_fit import Z_95, bound_bytes
+from paceline.parallelism.memory.memory_fit import Z_95, quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.forecast.forecasts import Forecast
@@ -233,7 +233,7 @@ def _memory(
     high = forecast.steps.memory_high_bytes[cell] - saved_high
     capacity = places.memory_bytes[rows.place][:, None]
     is_known = np.isfinite(forecast.steps.step_s[cell])
-    return mid, high, is_known & (bound_bytes(mid, high, confidence) <= capacity)
+    return mid, high, is_known & (quantile_bytes(mid, high, confidence) <= capacity)
 
 
 def _saved(

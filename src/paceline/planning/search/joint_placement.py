@@ -24,7 +24,7 @@ from paceline.planning.forecast.question import Question
 from paceline.planning.places.own_machines import electricity_usd_per_hour
 from paceline.planning.places.places import JOINED_BY, Place, PlaceSearch
 from paceline.planning.search.whole_strategies import (
-    Ground,
+    SearchContext,
     WholeStrategies,
     as_candidates,
     batch_limit,
@@ -96,7 +96,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def search_together(ground: Ground) -> WholeStrategies | None:
+def search_together(ground: SearchContext) -> WholeStrategies | None:
     """Every joined place with the largest global batches that fit; None where none does.
 
     Args:
@@ -112,7 +112,7 @@ def search_together(ground: Ground) -> WholeStrategies | None:
     return WholeStrategies.of(rows) if rows else None
 
 
-def _cells(ground: Ground, place: Place) -> Iterator[tuple[int, int]]:
+def _cells(ground: SearchContext, place: Place) -> Iterator[tuple[int, int]]:
     """Configurations that both kinds run, each with a batch whose spread stands for the first."""
     forecast = ground.forecast
     rows = {device.name: row for row, device in enumerate(ground.devices)}
@@ -123,7 +123,7 @@ def _cells(ground: Ground, place: Place) -> Iterator[tuple[int, int]]:
         yield configuration, int(np.argmax(known))
 
 
-def _found(ground: Ground, index: int, cell: tuple[int, int]) -> list[WholeStrategies]:
+def _found(ground: SearchContext, index: int, cell: tuple[int, int]) -> list[WholeStrategies]:
     """The largest few global batches that fit, halved from the limit; every device gets some."""
     question, place = ground.question, ground.places[index]
     count = int(place.offer.num_devices)

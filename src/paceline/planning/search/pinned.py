@@ -24,7 +24,7 @@ from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import SHARDINGS, CandidateTable
 from paceline.planning.search.whole_strategies import (
-    Ground,
+    SearchContext,
     WholeStrategies,
     batch_limit,
     cluster_of,
@@ -108,7 +108,7 @@ def narrowed(candidates: CandidateTable, forecast: Forecast, pinned: Strategy) -
     return candidates.take(np.flatnonzero(kept))
 
 
-def evaluate_pinned(ground: Ground, pinned: Strategy) -> WholeStrategies:
+def evaluate_pinned(ground: SearchContext, pinned: Strategy) -> WholeStrategies:
     """The pinned strategy on every kind of machine, with the fastest microbatch sizes that fit.
 
     Args:
@@ -178,7 +178,7 @@ class _PinnedKind:
     jobs: Sequence[Job]
 
 
-def _pinned_kinds(ground: Ground, pinned: Strategy) -> list[_PinnedKind]:
+def _pinned_kinds(ground: SearchContext, pinned: Strategy) -> list[_PinnedKind]:
     """Kinds of machine of which a whole number has the ranks, most memory first."""
     microbatches = _microbatches(ground.question, pinned)
     goal, memory_bytes = ground.question.goal, ground.table.memory_bytes
@@ -201,7 +201,7 @@ def _pinned_kinds(ground: Ground, pinned: Strategy) -> list[_PinnedKind]:
     return found
 
 
-def _placed(ground: Ground, kind: _PinnedKind, steps: Steps) -> WholeStrategies:
+def _placed(ground: SearchContext, kind: _PinnedKind, steps: Steps) -> WholeStrategies:
     """The fastest microbatches that fit at the goal's chance, in all places of a kind.
 
     Raises:

@@ -18,7 +18,7 @@ from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.search.candidates import CandidateTable
 from paceline.planning.search.evaluation import Evaluation
 from paceline.planning.search.whole_strategies import (
-    Ground,
+    SearchContext,
     WholeStrategies,
     batch_limit,
     job_of,
@@ -37,7 +37,7 @@ _NUM_BEST = 2
 
 
 def search_whole(
-    ground: Ground,
+    ground: SearchContext,
     candidates: CandidateTable,
     evaluation: Evaluation,
     node_counts: Sequence[int],
@@ -59,7 +59,7 @@ def search_whole(
 
 
 def _shortlist(
-    ground: Ground, candidates: CandidateTable, evaluation: Evaluation
+    ground: SearchContext, candidates: CandidateTable, evaluation: Evaluation
 ) -> list[list[int]]:
     """Places of the best few kinds of machine: alike in device, number and links.
 
@@ -100,7 +100,7 @@ def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
 
 
 def _searched(
-    ground: Ground, members: Sequence[int], configuration: int, node_counts: Sequence[int]
+    ground: SearchContext, members: Sequence[int], configuration: int, node_counts: Sequence[int]
 ) -> list[WholeStrategies]:
     """The best strategies of one kind of machine, for each number of them, in all its places."""
     first, question, table = members[0], ground.question, ground.table

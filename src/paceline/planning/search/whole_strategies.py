@@ -35,7 +35,7 @@ _TOKENS_PER_STEP = 4_194_304
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ground:
+class SearchContext:
     """What complete strategies are searched on.
 
     Attributes:
@@ -116,7 +116,7 @@ def without_searched(
 
 
 def machine_kinds(
-    ground: Ground, *, are_ranked: bool = False, with_processors: bool = False
+    ground: SearchContext, *, are_ranked: bool = False, with_processors: bool = False
 ) -> list[list[int]]:
     """Places by kind of machine: alike in device, number, links and, of processors, memory.
 
@@ -140,7 +140,7 @@ def _kind(place: Place, table: PlaceTable, index: int) -> tuple[object, ...]:
     return place.device.name, int(table.devices_per_node[index]), memory_bytes, links
 
 
-def known_configuration(ground: Ground, place: int, precisions: Sequence[str]) -> int | None:
+def known_configuration(ground: SearchContext, place: int, precisions: Sequence[str]) -> int | None:
     """The first configuration in which a device is known; None where none is.
 
     Args:
@@ -160,7 +160,7 @@ def known_configuration(ground: Ground, place: int, precisions: Sequence[str]) -
 
 
 def placed(
-    ground: Ground, members: Sequence[int], num_nodes: int, configuration: int,
+    ground: SearchContext, members: Sequence[int], num_nodes: int, configuration: int,
     jobs: Sequence[Job], steps: Steps,
 ) -> WholeStrategies:  # fmt: skip
     """Strategies of one kind of machine in all its places.
@@ -203,13 +203,13 @@ def cluster_of(place: Place, devices_per_node: int) -> Cluster:
     )
 
 
-def machine_of(ground: Ground, place: int) -> Machine:
+def machine_of(ground: SearchContext, place: int) -> Machine:
     """One machine of a place; its host may keep an optimizer."""
     per_node = int(ground.table.devices_per_node[place])
     return Machine.of_cluster(cluster_of(ground.places[place], per_node), per_node)
 
 
-def job_of(ground: Ground, configuration: int) -> Job:
+def job_of(ground: SearchContext, configuration: int) -> Job:
     """What is trained, run in one configuration of the forecast."""
     question = ground.question
     return Job(
@@ -226,7 +226,7 @@ def batch_limit(question: Question) -> int:
 
 
 def as_candidates(
-    ground: Ground, *, place: IntArray, num_nodes: int, cell: tuple[int, IntArray],
+    ground: SearchContext, *, place: IntArray, num_nodes: int, cell: tuple[int, IntArray],
     jobs: Sequence[Job], steps: Steps, shares: Sequence[tuple[Share, ...]] = (),
 ) -> WholeStrategies:  # fmt: skip
     """Jobs in places as rows of the candidate table.
@@ -267,7 +267,7 @@ def as_candidates(
 
 
 def _as_sure(
-    ground: Ground, steps: Steps, place: IntArray, cell: tuple[IntArray, IntArray, IntArray],
+    ground: SearchContext, steps: Steps, place: IntArray, cell: tuple[IntArray, IntArray, IntArray],
     shares: Sequence[tuple[Share, ...]],
 ) -> Steps:  # fmt: skip
     """The steps as sure as the cell that stands for the device, or as the device known least."""

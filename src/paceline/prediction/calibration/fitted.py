@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
-from paceline.prediction.calibration.gaussian_process import Lessons
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Observations
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
 from paceline.shipped import shipped_rows
@@ -83,7 +83,7 @@ class Residual:
     """
 
     device_name: str
-    step: StepTraits
+    step: StepFeatures
     log_ratio: float
 
 
@@ -159,7 +159,7 @@ class Calibration:
     provenance: tuple[str, ...]
     releases: ReleaseDates
     updates: tuple[Update, ...] = ()
-    lessons: Mapping[str, Lessons] = field(default_factory=dict)
+    lessons: Mapping[str, Observations] = field(default_factory=dict)
     source_levels: SourceLevels | None = None
 
     def constant(self, topic: str, name: str) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 from paceline.errors import InvalidInputError
 from paceline.prediction.calibration.fitted import Calibration, Residual, Update
 from paceline.prediction.calibration.gaussian_process import Spreads, learn
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.reading import MAX_LOG_BYTES, read_text
 from paceline.writing import make_folder, write_whole
 
@@ -29,7 +29,7 @@ _LARGEST_LOG_RATIO = math.log(10.0)
 
 
 def residual(
-    *, device_name: str, step: StepTraits, measured_s: float, predicted_s: float
+    *, device_name: str, step: StepFeatures, measured_s: float, predicted_s: float
 ) -> Residual:
     """How far one measurement is from its prediction.
 
@@ -148,7 +148,7 @@ def _residual(item: Mapping[str, Any]) -> Residual:
     )
 
 
-def step_of(item: Mapping[str, Any]) -> StepTraits:
+def step_of(item: Mapping[str, Any]) -> StepFeatures:
     """Traits that were written as plain data.
 
     Raises:
@@ -157,7 +157,7 @@ def step_of(item: Mapping[str, Any]) -> StepTraits:
     kernels = tuple((int(one), float(share)) for one, share in item.get("kernels", ()))
     if not all(one >= 0 and 0 < share <= 1 for one, share in kernels):
         raise ValueError("a kernel without its share of the time")
-    return StepTraits(
+    return StepFeatures(
         workload=str(item["workload"]), setting=str(item.get("setting", "")), kernels=kernels
     )
 
@@ -170,7 +170,7 @@ def _checked(log_ratio: float) -> float:
 
 def _with_updates(calibration: Calibration, updates: tuple[Update, ...]) -> Calibration:
     spreads = Spreads.of(calibration.constants["calibrate"])
-    measured: dict[str, list[tuple[StepTraits, float]]] = defaultdict(list)
+    measured: dict[str, list[tuple[StepFeatures, float]]] = defaultdict(list)
     for one in (one for update in updates for one in update.residuals):
         measured[one.device_name].append((one.step, one.log_ratio))
     lessons = {name: learn(measured[name], spreads) for name in sorted(measured)}

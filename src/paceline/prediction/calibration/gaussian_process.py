@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
-from paceline.prediction.calibration.step_features import StepTraits, likeness
+from paceline.prediction.calibration.step_features import StepFeatures, similarity
 
 #: Parts of what is off, from what all steps share to a step's own.
 PARTS = ("device", "setting", "workload", "kernels", "step")
@@ -59,7 +59,7 @@ class Spreads:
         """Variance of a step of which nothing is known."""
         return self.device + self.setting + self.workload + self.kernels + self.step
 
-    def shared(self, one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
+    def shared(self, one: Sequence[StepFeatures], other: Sequence[StepFeatures]) -> FloatArray:
         """Covariance of two steps without their own parts, (len(one), len(other))."""
         variances = np.array([self.device, self.setting, self.workload, self.kernels])
         covariance: FloatArray = np.tensordot(variances, _in_common(one, other), axes=1)
@@ -76,9 +76,9 @@ class Spreads:
         )
 
 
-def _in_common(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
+def _in_common(one: Sequence[StepFeatures], other: Sequence[StepFeatures]) -> FloatArray:
     """What two steps share of each part but their own, (4, len(one), len(other)), 0 to 1."""
-    alike = likeness(one, other)
+    alike = similarity(one, other)
     return np.stack([
         np.ones_like(alike), _same(one, other, lambda step: step.setting),
         _same(one, other, lambda step: step.workload), alike,
@@ -86,7 +86,7 @@ def _in_common(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lessons:
+class Observations:
     """Measured steps of one device, (num_steps,).
 
     Attributes:
@@ -99,16 +99,16 @@ class Lessons:
 
     usual: Spreads
     spreads: Spreads
-    steps: tuple[StepTraits, ...]
+    steps: tuple[StepFeatures, ...]
     weights: FloatArray
     precision: FloatArray
 
-    def log_shift(self, steps: Sequence[StepTraits]) -> FloatArray:
+    def log_shift(self, steps: Sequence[StepFeatures]) -> FloatArray:
         """Log of measured over predicted time to expect of steps, (len(steps),)."""
         shift: FloatArray = self.weights @ self.spreads.shared(self.steps, steps)
         return shift
 
-    def left_frac(self, steps: Sequence[StepTraits]) -> FloatArray:
+    def left_frac(self, steps: Sequence[StepFeatures]) -> FloatArray:
         """Share of the usual variance of steps' log times that is left, (len(steps),).
 
         At most one: that what was measured errs more than is usual makes no step less known.
@@ -127,8 +127,8 @@ class Lessons:
         return error
 
 
-def learn(measured: Sequence[tuple[StepTraits, float]], usual: Spreads) -> Lessons:
-    """Lessons of measured steps; a step measured again is the mean of its measurements.
+def learn(measured: Sequence[tuple[StepFeatures, float]], usual: Spreads) -> Observations:
+    """Observations of measured steps; a step measured again is the mean of its measurements.
 
     Args:
         measured: Steps, at least one, with the log of measured over predicted time, the oldest
@@ -140,7 +140,7 @@ def learn(measured: Sequence[tuple[StepTraits, float]], usual: Spreads) -> Lesso
     return found.lessons(steps, means, usual, _reaching(found, means))
 
 
-def weigh(measured: Sequence[tuple[StepTraits, float]], spreads: Spreads) -> Lessons:
+def weigh(measured: Sequence[tuple[StepFeatures, float]], spreads: Spreads) -> Observations:
     """As `learn`, where it is known how far the parts reach."""
     steps, means = _once_each(measured)
     found = _Spectrum.of(steps, spreads)
@@ -162,7 +162,7 @@ class _Spectrum:
     own: float
 
     @classmethod
-    def of(cls, steps: Sequence[StepTraits], usual: Spreads) -> _Spectrum:
+    def of(cls, steps: Sequence[StepFeatures], usual: Spreads) -> _Spectrum:
         """Of steps with these parts; with itself a step shares all but its own."""
         shared = usual.shared(steps, steps)
         np.fill_diagonal(shared, usual.total - usual.step)
@@ -181,21 +181,21 @@ class _Spectrum:
         return float(-0.5 * (np.square(along) / variances + np.log(variances)).sum())
 
     def lessons(
-        self, steps: tuple[StepTraits, ...], means: FloatArray, usual: Spreads,
+        self, steps: tuple[StepFeatures, ...], means: FloatArray, usual: Spreads,
         factors: tuple[float, float],
-    ) -> Lessons:  # fmt: skip
+    ) -> Observations:  # fmt: skip
         """With factors on the standard deviations of what steps share and of their own parts."""
         precision = (self.directions / self.variances(*factors)) @ self.directions.T
-        return Lessons(
+        return Observations(
             usual=usual, spreads=usual.scaled(*factors), steps=steps, weights=precision @ means,
             precision=precision,
         )  # fmt: skip
 
 
 def _once_each(
-    measured: Sequence[tuple[StepTraits, float]],
-) -> tuple[tuple[StepTraits, ...], FloatArray]:
-    by_step: dict[StepTraits, list[float]] = defaultdict(list)
+    measured: Sequence[tuple[StepFeatures, float]],
+) -> tuple[tuple[StepFeatures, ...], FloatArray]:
+    by_step: dict[StepFeatures, list[float]] = defaultdict(list)
     for step, log_ratio in measured:
         by_step[step].append(log_ratio)
     steps = tuple(by_step)[-MOST_STEPS:]
@@ -217,7 +217,7 @@ def _reaching(found: _Spectrum, means: FloatArray) -> tuple[float, float]:
 
 
 def _same(
-    one: Sequence[StepTraits], other: Sequence[StepTraits], of: Callable[[StepTraits], str]
+    one: Sequence[StepFeatures], other: Sequence[StepFeatures], of: Callable[[StepFeatures], str]
 ) -> FloatArray:
     """1 where two steps have the same, 0 elsewhere."""
     first, second = (np.array([of(step) for step in steps]) for steps in (one, other))

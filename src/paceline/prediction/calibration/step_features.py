@@ -16,7 +16,7 @@ Kernels: TypeAlias = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTraits:
+class StepFeatures:
     """One step as others are compared with it.
 
     Attributes:
@@ -32,7 +32,7 @@ class StepTraits:
     kernels: Kernels = ()
 
 
-def likeness(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
+def similarity(one: Sequence[StepFeatures], other: Sequence[StepFeatures]) -> FloatArray:
     """What share of their kernels two steps have in common, (len(one), len(other)).
 
     The Bhattacharyya coefficient of the shares of time: 1 where both spend their time alike, 0
@@ -43,7 +43,7 @@ def likeness(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArr
     return _alike(first, second)[np.ix_(rows, columns)]
 
 
-def _distinct(steps: Sequence[StepTraits]) -> tuple[list[Kernels], list[int]]:
+def _distinct(steps: Sequence[StepFeatures]) -> tuple[list[Kernels], list[int]]:
     """Each different set of kernels once, and the place of each step's among them."""
     places: dict[Kernels, int] = {}
     found = [places.setdefault(step.kernels, len(places)) for step in steps]

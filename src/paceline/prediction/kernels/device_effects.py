@@ -24,7 +24,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import PEAK_KEYS, DeviceTable
 from paceline.prediction.features import Array
-from paceline.prediction.kernels.kernel_maturity import ripeness_years
+from paceline.prediction.kernels.kernel_maturity import maturity_years
 
 
 class Effect(IntEnum):
@@ -110,7 +110,7 @@ def log10_effects(
     )
     log_effect = (np.array(facts["slope"]) * traits).sum(axis=1) + own
     kernels_year = calibration.releases.year_of(libraries) or calibration.releases.newest
-    years = ripeness_years(devices.generations, kernels_year)
+    years = maturity_years(devices.generations, kernels_year)
     log_effect[..., Effect.PRODUCT] += years * facts["product_log_per_year"]
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects

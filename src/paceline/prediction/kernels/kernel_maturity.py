@@ -21,7 +21,7 @@ from paceline.model.graph.graph import FloatArray
 _RIPE_YEARS, _REFERENCE_YEARS = 4.0, 3.0
 
 
-def ripeness_years(generations: Sequence[Generation], kernels_year: npt.ArrayLike) -> FloatArray:
+def maturity_years(generations: Sequence[Generation], kernels_year: npt.ArrayLike) -> FloatArray:
     """Years that kernels had to ripen beyond a reference.
 
     Zero where the release or the first device of the architecture is not known.

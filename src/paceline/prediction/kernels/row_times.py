@@ -71,7 +71,7 @@ _Q_LEN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowShapes:
+class OpShapes:
     """The cost table evaluated at the points; all (P, R), dims (P, R, NUM_DIMS).
 
     Attributes:
@@ -89,7 +89,7 @@ class RowShapes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowTimes:
+class OpTimes:
     """Time of one occurrence of each row, (D, P, R).
 
     Attributes:
@@ -101,7 +101,7 @@ class RowTimes:
     bounds: Bounds
 
 
-def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
+def evaluate_shapes(costs: CostTable, points: Points) -> OpShapes:
     """Evaluate the polynomials of ``costs`` at ``points`` with one matrix product each."""
     powers = monomials(points.batch, points.seq)
     num_rows, num_dims = costs.dims.shape[:2]
@@ -110,7 +110,7 @@ def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
     launches = sequential_launches(costs.kind, dims)
     moved = costs.moved_bytes(powers)
     flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
-    return RowShapes(
+    return OpShapes(
         flop=(flop / launches).astype(np.float32),
         moved_bytes=(moved / launches).astype(np.float32),
         dims=dims.astype(np.float32),
@@ -139,12 +139,12 @@ def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[n
 
 def row_times(
     lowered: LoweredPass,
-    shapes: RowShapes,
+    shapes: OpShapes,
     devices: DeviceTable,
     calibration: Calibration,
     *,
     framework: str = "torch",
-) -> RowTimes:
+) -> OpTimes:
     """Time of one occurrence of each row on each device at each point.
 
     Args:
@@ -166,7 +166,7 @@ def row_times(
 
 
 def question(
-    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, calibration: Calibration, *,
+    lowered: LoweredPass, shapes: OpShapes, devices: DeviceTable, calibration: Calibration, *,
     framework: str,
 ) -> Question:  # fmt: skip
     """What is asked of devices of which all or none calculate 16-bit products in FP32."""
@@ -180,7 +180,7 @@ def question(
     )  # fmt: skip
 
 
-def _merged(parts: Sequence[RowTimes], order: npt.NDArray[np.intp]) -> RowTimes:
+def _merged(parts: Sequence[OpTimes], order: npt.NDArray[np.intp]) -> OpTimes:
     """Times on several groups of devices, one after another and then in an order."""
 
     def joined(values: Sequence[Array]) -> Array:
@@ -190,13 +190,13 @@ def _merged(parts: Sequence[RowTimes], order: npt.NDArray[np.intp]) -> RowTimes:
 
     bounds = [part.bounds for part in parts]
     names = ("compute_s", "memory_s", "bytes_over_l2")
-    return RowTimes(
+    return OpTimes(
         device_s=joined([part.device_s for part in parts]),
         bounds=Bounds(**{name: joined([getattr(b, name) for b in bounds]) for name in names}),
     )
 
 
-def _times(asked: Question) -> RowTimes:
+def _times(asked: Question) -> OpTimes:
     lowered, shapes, devices = asked.lowered, asked.shapes, asked.devices
     calibration, framework = asked.calibration, asked.framework
     costs, bounds = lowered.costs, asked.bounds
@@ -211,7 +211,7 @@ def _times(asked: Question) -> RowTimes:
     device_s, bounds = through_host_link(
         device_s, bounds, shapes.moved_bytes, costs, devices, calibration
     )
-    return RowTimes(device_s=device_s, bounds=bounds)
+    return OpTimes(device_s=device_s, bounds=bounds)
 
 
 def _log10_slowdown(asked: Question) -> Array:
@@ -351,7 +351,7 @@ class Question:
     """
 
     lowered: LoweredPass
-    shapes: RowShapes
+    shapes: OpShapes
     devices: DeviceTable
     peak_dr: FloatArray
     bounds: Bounds
@@ -427,7 +427,7 @@ def row_peaks(
     return peak_dr
 
 
-def row_bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> Bounds:
+def row_bounds(shapes: OpShapes, devices: DeviceTable, peak_dr: FloatArray) -> Bounds:
     """Physical bounds of every row, (D, P, R)."""
     peak = peak_dr[:, None, :].astype(np.float32)
     bandwidth = devices.memory_bytes_per_s[:, None, None].astype(np.float32)

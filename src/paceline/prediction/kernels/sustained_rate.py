@@ -21,7 +21,7 @@ from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.conv_transforms import operations_frac
 from paceline.prediction.kernels.groups import Group, groups_of_rows
 from paceline.prediction.kernels.power import ClockConstants, clock_frac, sustained_clock_frac
-from paceline.prediction.kernels.row_times import RowShapes, RowTimes, has_one_query, row_times
+from paceline.prediction.kernels.row_times import OpShapes, OpTimes, has_one_query, row_times
 
 _MATRIX_GROUPS = (
     Group.PRODUCT_TENSOR,
@@ -44,12 +44,12 @@ def power_budget(calibration: Calibration) -> ClockConstants:
 
 def steady_row_times(
     lowered: LoweredPass,
-    shapes: RowShapes,
+    shapes: OpShapes,
     devices: DeviceTable,
     calibration: Calibration,
     *,
     framework: str = "torch",
-) -> RowTimes:
+) -> OpTimes:
     """As `kernels.row_times`, at the clock that a step repeated for hours holds.
 
     Whether steps are so limited is part of the calibration: they are where its networks were
@@ -92,7 +92,7 @@ def _level(
 
 
 def least_row_s(
-    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, bounds: Bounds,
+    lowered: LoweredPass, shapes: OpShapes, devices: DeviceTable, bounds: Bounds,
     calibration: Calibration,
 ) -> Array:  # fmt: skip
     """Time of one occurrence of each row below which no kernel comes, (D, P, R).
@@ -112,7 +112,7 @@ def least_row_s(
 
 
 def sustained_row_s(
-    device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable,
+    device_s: Array, lowered: LoweredPass, shapes: OpShapes, devices: DeviceTable,
     calibration: Calibration,
 ) -> Array:  # fmt: skip
     """Time of one occurrence of each row in steady work, (D, P, R).
@@ -130,7 +130,7 @@ def sustained_row_s(
     return (device_s / frac).astype(device_s.dtype)
 
 
-def power_flop(lowered: LoweredPass, shapes: RowShapes, calibration: Calibration) -> Array:
+def power_flop(lowered: LoweredPass, shapes: OpShapes, calibration: Calibration) -> Array:
     """Operations on matrix units of one launch, as so many in 16 bits by their power, (P, R).
 
     Operations in other formats draw power as ``data/operation_energy.csv`` has it.

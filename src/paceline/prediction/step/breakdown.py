@@ -13,13 +13,13 @@ from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase
 from paceline.model.ops.registry import FACTS
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.row_times import RowShapes, RowTimes, evaluate_shapes
+from paceline.prediction.kernels.row_times import OpShapes, OpTimes, evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import peak_by_owner_bytes
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import waits_of
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.uncertainty.posterior_correction import told
+from paceline.prediction.uncertainty.posterior_correction import correction_of
 
 #: An op that takes more than so many times its physical bound is held back by neither limit.
 _OVERHEAD_FACTOR = 3.0
@@ -182,8 +182,8 @@ class _Rows:
     """
 
     costs: CostTable
-    shapes: RowShapes
-    times: RowTimes | None
+    shapes: OpShapes
+    times: OpTimes | None
     flop: FloatArray
     moved_bytes: FloatArray
     seconds: FloatArray | None
@@ -198,7 +198,9 @@ class _Rows:
         times = None if device is None else steady_row_times(lowered, shapes, device, calibration)
         seconds = None
         if device is not None and times is not None:
-            lesson = told(lowered, shapes, times.device_s, device, calibration, framework="torch")
+            lesson = correction_of(
+                lowered, shapes, times.device_s, device, calibration, framework="torch"
+            )
             seconds = times.device_s[0, 0] * costs.count * np.exp(lesson.log_shift[0, 0])
         return cls(
             costs=costs,
@@ -245,7 +247,7 @@ def _op_share(rows: _Rows, row: int) -> OpShare:
     )
 
 
-def _limit(shapes: RowShapes, times: RowTimes, row: int) -> tuple[Limit, float]:
+def _limit(shapes: OpShapes, times: OpTimes, row: int) -> tuple[Limit, float]:
     compute_s = float(times.bounds.compute_s[0, 0, row])
     memory_s = float(times.bounds.memory_s[0, 0, row])
     bound_s = max(compute_s, memory_s) * float(shapes.launches[0, row])
@@ -255,7 +257,7 @@ def _limit(shapes: RowShapes, times: RowTimes, row: int) -> tuple[Limit, float]:
     return ("compute" if compute_s > memory_s else "bandwidth"), frac
 
 
-def _totals(costs: CostTable, shapes: RowShapes, per_launch: npt.NDArray[np.float32]) -> FloatArray:
+def _totals(costs: CostTable, shapes: OpShapes, per_launch: npt.NDArray[np.float32]) -> FloatArray:
     total: FloatArray = per_launch[0].astype(np.float64) * shapes.launches[0] * costs.count
     return total
 

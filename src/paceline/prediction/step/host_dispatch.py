@@ -28,7 +28,7 @@ def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
     return np.flatnonzero(is_wait[costs.order])
 
 
-def listing_s(lowered: LoweredPass, dims: Array, calibration: Calibration) -> Array:
+def list_transfer_s(lowered: LoweredPass, dims: Array, calibration: Calibration) -> Array:
     """Host time to make tensors of Python lists, for each op in execution order.
 
     Args:

@@ -16,20 +16,20 @@ from paceline.prediction.calibration.fitted import Calibration, builtin_calibrat
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.power import mean_power_w, power_law, use_of
-from paceline.prediction.kernels.row_times import RowShapes, RowTimes, evaluate_shapes, row_peaks
+from paceline.prediction.kernels.row_times import OpShapes, OpTimes, evaluate_shapes, row_peaks
 from paceline.prediction.kernels.sustained_rate import least_row_s, steady_row_times
 from paceline.prediction.memory.peak import peak_memory_bytes
 from paceline.prediction.prediction import Bound, Points, StepPrediction
-from paceline.prediction.step.host_dispatch import dispatch_s, listing_s, waits_of
+from paceline.prediction.step.host_dispatch import dispatch_s, list_transfer_s, waits_of
 from paceline.prediction.step.timeline import step_ends_s, waiting_end_s
 from paceline.prediction.uncertainty.intervals import (
     Z_80,
-    Doubts,
+    UncertaintyTerms,
     knowledge_of,
     log_sigma,
-    with_lessons,
+    with_observations,
 )
-from paceline.prediction.uncertainty.posterior_correction import told
+from paceline.prediction.uncertainty.posterior_correction import correction_of
 
 #: Upper limit of the elements of one working array, which bounds memory.
 _CHUNK_ELEMENTS = 400_000
@@ -167,7 +167,7 @@ def _times_of(asked: _Question, points: Points) -> _Times:
     busy = _sum(total)
     compute_s = _sum(np.where(compute_bound, total, 0))
     host_s, end_s, wait_s, update_s = _timelines(asked, shapes, rows.device_s[..., costs.order])
-    lesson = told(
+    lesson = correction_of(
         asked.lowered, shapes, rows.device_s, asked.devices, calibration, framework=asked.framework
     )
     return _Times(
@@ -187,7 +187,7 @@ def _times_of(asked: _Question, points: Points) -> _Times:
 
 
 def _within_peaks(
-    log_shift: FloatArray, asked: _Question, shapes: RowShapes, bounds: Bounds, busy_s: FloatArray
+    log_shift: FloatArray, asked: _Question, shapes: OpShapes, bounds: Bounds, busy_s: FloatArray
 ) -> FloatArray:
     """What measurements tell, but that no kernels are faster than their units and memory, (D, P).
 
@@ -206,7 +206,7 @@ def _within_peaks(
 
 
 def _timelines(
-    asked: _Question, shapes: RowShapes, device_dpn: Array
+    asked: _Question, shapes: OpShapes, device_dpn: Array
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Host time, when the last kernel ends, and what waits and the update add to that, (D, P)."""
     host_s = np.broadcast_to(_sum(asked.host_d1n), device_dpn.shape[:-1])
@@ -217,7 +217,7 @@ def _timelines(
     update_s = end_s - before_s
     if not asked.waits.size:
         return host_s, end_s, np.zeros_like(end_s), update_s
-    listing_pn = listing_s(asked.lowered, shapes.dims, asked.calibration)
+    listing_pn = list_transfer_s(asked.lowered, shapes.dims, asked.calibration)
     waiting_s = waiting_end_s(asked.host_d1n + listing_pn, device_dpn, asked.waits)
     waiting_s += len(asked.waits) * asked.calibration.constant("host_waits", "wait_s")
     return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s), update_s
@@ -229,7 +229,7 @@ def _num_before_update(lowered: LoweredPass) -> int:
     return int(is_update.argmax()) if is_update.any() else len(is_update)
 
 
-def _roofline(rows: RowTimes, launches: Array) -> Array:
+def _roofline(rows: OpTimes, launches: Array) -> Array:
     return rows.bounds.roofline_s * launches
 
 
@@ -249,7 +249,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
     times = times.corrected()
     mid_s = np.maximum(times.end_s, times.host_s) + fixed_s * np.exp(times.log_shift)
     knowledge = knowledge_of(devices, calibration)
-    doubts = Doubts(
+    doubts = UncertaintyTerms(
         framework=asked.framework,
         host_frac=times.host_s / mid_s,
         unmeasured_frac=times.unmeasured_s / np.maximum(times.device_s, 1e-12),
@@ -284,7 +284,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
         energy_j=power_w * mid_s,
         power_w=power_w,
         bound=_bound(times, mid_s),
-        knowledge=with_lessons(knowledge, devices, calibration),
+        knowledge=with_observations(knowledge, devices, calibration),
         log_sigma=sigma,
     )
 

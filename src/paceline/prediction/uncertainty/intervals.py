@@ -11,7 +11,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.device_kinds import kind_facts
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.prediction import Knowledge
+from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.device_distance import clock_log_sigma, distances
 
 #: Standard deviations to either end of the interval that holds in four of five cases, which is also
@@ -20,7 +20,7 @@ Z_80 = 1.2815515655446004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Doubts:
+class UncertaintyTerms:
     """What makes a step less sure than others on its device.
 
     Attributes:
@@ -39,7 +39,7 @@ class Doubts:
 
 
 def knowledge_of(devices: DeviceTable, calibration: Calibration) -> npt.NDArray[np.int8]:
-    """`Knowledge` of each device that the built-in coefficients have, (num_devices,)."""
+    """`Coverage` of each device that the built-in coefficients have, (num_devices,)."""
     cases = [
         _case(name, family, architecture, calibration)
         for name, family, architecture in zip(
@@ -49,28 +49,28 @@ def knowledge_of(devices: DeviceTable, calibration: Calibration) -> npt.NDArray[
     return np.array(cases, dtype=np.int8)
 
 
-def with_lessons(
+def with_observations(
     knowledge: npt.NDArray[np.int8], devices: DeviceTable, calibration: Calibration
 ) -> npt.NDArray[np.int8]:
     """The same where the user's own measurements count too, (num_devices,)."""
     is_taught = np.array([name in calibration.lessons for name in devices.names])
-    return np.where(is_taught, np.int8(Knowledge.MEASURED), knowledge)
+    return np.where(is_taught, np.int8(Coverage.MEASURED), knowledge)
 
 
-def _case(name: str, family: str, architecture: str, calibration: Calibration) -> Knowledge:
+def _case(name: str, family: str, architecture: str, calibration: Calibration) -> Coverage:
     if name in calibration.measured_devices:
-        return Knowledge.MEASURED
+        return Coverage.MEASURED
     if family in calibration.measured_families:
-        return Knowledge.SIBLING
+        return Coverage.SIBLING
     if architecture in calibration.measured_architectures:
-        return Knowledge.ARCHITECTURE
-    return Knowledge.UNKNOWN
+        return Coverage.ARCHITECTURE
+    return Coverage.UNKNOWN
 
 
 def log_sigma(
     devices: DeviceTable,
     knowledge: npt.NDArray[np.int8],
-    doubts: Doubts,
+    doubts: UncertaintyTerms,
     calibration: Calibration,
 ) -> FloatArray:
     """Standard deviation of log step time, (num_devices, num_points).
@@ -98,7 +98,7 @@ def log_sigma(
     kinds = [kind_facts(one, calibration, is_served=doubts.is_served) for one in devices.kinds]
     kind_sigma = np.array([one.log_sigma for one in kinds])[:, None]
     is_timed = kind_sigma == 0
-    of_kind = np.where(knowledge[:, None] == Knowledge.MEASURED, 0.0, kind_sigma)
+    of_kind = np.where(knowledge[:, None] == Coverage.MEASURED, 0.0, kind_sigma)
     host_is_sure = np.array([one.host_is_measured for one in kinds])[:, None]
     filled_frac = np.where(host_is_sure, np.clip(doubts.device_frac, 0.0, 1.0), 1.0)
     parts = (
@@ -132,4 +132,4 @@ def _device_log_sigma(
         facts["log_sigma_per_distance"] * distances(devices, facts["measured_coordinates"]),
         clock_log_sigma(devices, facts["log_sigma_per_clock_excess"]),
     )
-    return np.where(knowledge < Knowledge.ARCHITECTURE, 0.0, added)
+    return np.where(knowledge < Coverage.ARCHITECTURE, 0.0, added)

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from paceline.model.graph.costs import CostTable, LoweredPass
 from paceline.model.graph.graph import FloatArray, Phase
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
-from paceline.prediction.kernels.row_times import RowShapes, evaluate_shapes
+from paceline.prediction.kernels.row_times import OpShapes, evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.prediction import Points
 
@@ -29,7 +29,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Told:
+class Correction:
     """What measurements say of steps, (num_devices, num_points) each.
 
     Attributes:
@@ -41,10 +41,10 @@ class Told:
     left_frac: FloatArray
 
 
-def told(
-    lowered: LoweredPass, shapes: RowShapes, device_s: Array, devices: DeviceTable,
+def correction_of(
+    lowered: LoweredPass, shapes: OpShapes, device_s: Array, devices: DeviceTable,
     calibration: Calibration, *, framework: str,
-) -> Told:  # fmt: skip
+) -> Correction:  # fmt: skip
     """What the calibration's lessons tell of one pass.
 
     Args:
@@ -62,13 +62,13 @@ def told(
         if lessons is not None:
             steps = traits_of(lowered, shapes, device_s[row], framework)
             shift[row], left[row] = lessons.log_shift(steps), lessons.left_frac(steps)
-    return Told(log_shift=shift, left_frac=left)
+    return Correction(log_shift=shift, left_frac=left)
 
 
 def pass_traits(
     lowered: LoweredPass, device: DeviceTable, points: Points, calibration: Calibration,
     *, framework: str = "torch",
-) -> tuple[StepTraits, ...]:  # fmt: skip
+) -> tuple[StepFeatures, ...]:  # fmt: skip
     """The traits of one pass, point by point.
 
     Args:
@@ -84,8 +84,8 @@ def pass_traits(
 
 
 def traits_of(
-    lowered: LoweredPass, shapes: RowShapes, device_s: Array, framework: str
-) -> tuple[StepTraits, ...]:
+    lowered: LoweredPass, shapes: OpShapes, device_s: Array, framework: str
+) -> tuple[StepFeatures, ...]:
     """As `pass_traits`, from times that are at hand.
 
     Args:
@@ -98,7 +98,7 @@ def traits_of(
     is_update = costs.phase == Phase.OPTIMIZER
     signatures, total_s = _signatures(costs, shapes), device_s * np.where(is_update, 0, costs.count)
     return tuple(
-        StepTraits(workload=lowered.name, setting=setting, kernels=_heaviest(signature, seconds))
+        StepFeatures(workload=lowered.name, setting=setting, kernels=_heaviest(signature, seconds))
         for signature, seconds in zip(signatures, total_s.astype(np.float64), strict=True)
     )
 
@@ -109,7 +109,7 @@ def _setting(lowered: LoweredPass, framework: str) -> str:
     return f"{framework} {how.precision} {how.compiler} {trains}"
 
 
-def _signatures(costs: CostTable, shapes: RowShapes) -> npt.NDArray[np.uint64]:
+def _signatures(costs: CostTable, shapes: OpShapes) -> npt.NDArray[np.uint64]:
     """A number per kernel by its kind, number format and work, (num_points, num_rows)."""
     work = np.stack((shapes.flop, shapes.moved_bytes)).astype(np.float64) * shapes.launches
     sizes = np.rint(_STEPS_PER_DOUBLING * np.log2(1.0 + work)).astype(np.uint64)

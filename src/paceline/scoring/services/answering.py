@@ -10,7 +10,7 @@ from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.prediction import Knowledge
+from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer, Latency
 from paceline.scoring.assumed import widening
@@ -161,7 +161,7 @@ def _answer(
     unit = "" if rates[1] is None else cell.row.unit
     return replace(
         failed,
-        case=Knowledge(table.knowledge).name.lower(),
+        case=Coverage(table.knowledge).name.lower(),
         step_low_s=_known(step[0].mean_s),
         step_mid_s=_known(step[1].mean_s),
         step_high_s=_known(step[2].mean_s),

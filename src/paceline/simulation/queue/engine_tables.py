@@ -43,7 +43,7 @@ class EngineTable:
         log_sigma: Standard deviation of the logarithm of its steps' times.
         memory_bytes: Of a device with one short request.
         capacity_bytes: Of a device; infinite where it is unknown.
-        knowledge: ``Knowledge`` code of the device.
+        knowledge: ``Coverage`` code of the device.
     """
 
     times: StepTimes

@@ -10,7 +10,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import Graph, OpKind, Owner, monomials
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
-from paceline.model.rewrite.master_weights import as_kept
+from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.collectives.links import COLLECTIVES
 from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.split.roles import Role, find_roles, view_ops, word_tables
@@ -63,7 +63,7 @@ def test_residual_streams_stay_whole() -> None:
 @pytest.mark.parametrize("degree", [2, 4])
 def test_ranks_share_the_work_of_a_transformer_evenly(name, degree) -> None:
     point = monomials(4, 128)[0]
-    how = as_kept(graph_of(name), Configuration())
+    how = with_weight_format(graph_of(name), Configuration())
     whole = lower(graph_of(name), how)
     part = lower(split(graph_of(name), SplitShape(tensor=degree)).graph, how)
     flop = [(low.costs.count @ low.costs.flop) @ point for low in (whole, part)]
