@@ -129,7 +129,12 @@ def with_fresh_outputs(text: str) -> str:
 
 
 def with_fresh_scoreboard(text: str) -> str:
-    """A page whose scoreboard quotes the pages of benchmarks/ as they are."""
+    """A page for newcomers whose scoreboard quotes the pages of benchmarks/ as they are."""
+    return _filled(text, "scoreboard", f"{scoreboard(place='benchmarks/', is_short=True)}\n")
+
+
+def with_whole_scoreboard(text: str) -> str:
+    """The page of benchmarks/ that quotes all others."""
     return _filled(text, "scoreboard", f"{scoreboard()}\n")
 
 
@@ -178,6 +183,8 @@ def main() -> int:
     for page in PAGES_WITH_OUTPUT:
         text = with_fresh_scoreboard(page.read_text(encoding="utf-8"))
         page.write_text(with_fresh_outputs(text), encoding="utf-8")
+    board = ROOT / "benchmarks" / "README.md"
+    board.write_text(with_whole_scoreboard(board.read_text(encoding="utf-8")), encoding="utf-8")
     index = ROOT / "docs" / "index.md"
     index.write_text(with_fresh_lists(index.read_text(encoding="utf-8")), encoding="utf-8")
     for name, text in pages().items():

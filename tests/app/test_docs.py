@@ -38,6 +38,11 @@ def test_the_scoreboard_of_the_readme_quotes_the_benchmarks_as_they_are() -> Non
     assert generate_docs.with_fresh_scoreboard(readme) == readme, "run `make docs`"
 
 
+def test_the_whole_scoreboard_quotes_the_benchmarks_as_they_are() -> None:
+    page = (_ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert generate_docs.with_whole_scoreboard(page) == page, "run `make docs`"
+
+
 def test_decisions_are_titled_by_their_number() -> None:
     for page in (_ROOT / "docs" / "decisions").glob("*.md"):
         assert page.read_text(encoding="utf-8").startswith(f"# {page.name[:4]} · "), page.name

@@ -1,4 +1,4 @@
-"""The scoreboard of the README: figures quoted from the pages of benchmarks/.
+"""The scoreboard, whole and as the README shows it: figures quoted from the pages of benchmarks/.
 
 Which ones stands in ``quoted.toml``. A figure that its page no longer has is an error, so that
 none is quoted from memory.
@@ -21,20 +21,30 @@ class NotOnPageError(Exception):
     """A page of benchmarks has no such figure any more."""
 
 
-def scoreboard(lines: Path = LINES, folder: Path = BENCHMARKS) -> str:
-    """The table in Markdown, each line with a link to its page."""
+def scoreboard(
+    lines: Path = LINES, folder: Path = BENCHMARKS, *, place: str = "", is_short: bool = False
+) -> str:
+    """The table in Markdown, each line with a link to its page.
+
+    Args:
+        lines: What is quoted.
+        folder: Pages that are quoted.
+        place: How a link to such a page begins.
+        is_short: Only the lines for a newcomer.
+    """
     wanted = tomllib.loads(lines.read_text(encoding="utf-8"))["line"]
-    return "\n".join([HEADER, *(_line(one, folder) for one in wanted)])
+    shown = [one for one in wanted if "short" in one or not is_short]
+    return "\n".join([HEADER, *(_line(one, folder, place) for one in shown)])
 
 
-def _line(wanted: Mapping[str, str], folder: Path) -> str:
+def _line(wanted: Mapping[str, str], folder: Path, place: str) -> str:
     page = wanted["page"]
     cells = cells_of(wanted, (folder / page).read_text(encoding="utf-8"))
     keys = ("what", "rows", "figure", "asked", "verdict")
     what, rows, figure, asked, verdict = (
         _plain(wanted.get(key, "").format_map(cells)) for key in keys
     )
-    link = f"[{what}]({folder.name}/{page})"
+    link = f"[{what}]({place}{page})"
     return f"| {link} | {rows} | {figure} | {asked} | {_VERDICTS.get(verdict, verdict)} |"
 
 

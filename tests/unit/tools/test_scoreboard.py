@@ -44,5 +44,5 @@ def test_the_line_shows_figure_target_and_verdict_and_leads_to_its_page(tmp_path
         'rows = "{rows}"\nfigure = "{median %} %"\nasked = "≤ 6.0 %"\nverdict = "{verdict}"\n'
     )
     *_, line = scoreboard(lines, tmp_path).splitlines()
-    link = f"[training]({tmp_path.name}/page.md)"
+    link = "[training](page.md)"
     assert line == f"| {link} | 19 | 7 % | ≤ 6 % | missed, behind |"
