@@ -226,7 +226,7 @@ class PlannedChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectedChoice:
-    """What stands below the line, and why.
+    """What is excluded, and why.
 
     Attributes:
         name: Offer, device or group of them.
@@ -302,7 +302,7 @@ class PlanFile:
         workload: The job.
         goal: The goal as given, option by option.
         choices: Best first.
-        rejected: Below the line.
+        rejected: What is excluded.
         turns: What price or deadline would change the answer, one sentence each.
         goal_text: The goal in words, such as ``done within 24 h (chance ≥ 80 %), cheapest first``.
         why: Why the first choice is first and why the runner-up lost, one sentence each.

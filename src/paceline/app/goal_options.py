@@ -239,7 +239,7 @@ GOAL_OPTIONS = (
         "sglang, trtllm, tgi, llamacpp, which serve. torch without, vllm for language models.",
     ),
     TextOption(name="global-batch", example="256", help="Items per optimizer step, exactly."),
-    TextOption(name="max-price-age-days", example="365", help="Older prices stand below the line."),
+    TextOption(name="max-price-age-days", example="365", help="Older prices are excluded."),
     TextOption(
         name="data",
         example="imagenet",

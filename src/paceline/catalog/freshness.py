@@ -31,7 +31,7 @@ def is_rankable(offer: Offer, today: date) -> bool:
 def unranked_reason(
     offer: Offer, today: date, *, max_age_days: int = MAX_PRICE_AGE_DAYS
 ) -> str | None:
-    """Why the offer stands below the line on ``today``; None where it may be ranked.
+    """Why the offer is excluded on ``today``; None where it may be ranked.
 
     Prices are too old beyond ``max_age_days``.
 

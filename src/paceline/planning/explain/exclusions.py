@@ -1,4 +1,4 @@
-"""What stands below the line: grouped by reason, and one by one for ``--why-not``."""
+"""What is excluded: grouped by reason, and one by one for ``--why-not``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Exclusion:
     Attributes:
         name: ``Offer.name``, with ``spot`` where that price is meant.
         device: ``Device.name`` or the provider's word for it.
-        kind: Why it is below the line.
+        kind: Why it is excluded.
         reason: As a sentence.
         wins_below_usd_per_hour: Price of one machine at which it would be first.
         usd_per_hour: Price that is known, old or not.
@@ -83,7 +83,7 @@ class Exclusion:
 
 
 def fates(search: Search, best: int | None) -> tuple[Exclusion, ...]:
-    """Every offer that is below the line, in catalogue order of its kind."""
+    """Every offer that is excluded, in catalogue order of its kind."""
     early = [
         Exclusion(
             name=r.offer.name,
@@ -305,7 +305,7 @@ def why_not_sentences(search: Search, best: int, names: set[str]) -> tuple[str, 
     below.sort(key=lambda f: (f.wins_below_usd_per_hour is None, -_nearness(f)[1]))
     sentences.extend(_fate_sentence(fate) for fate in below[:_NUM_SENTENCES])
     if len(below) > _NUM_SENTENCES:
-        sentences.append(f"{len(below) - _NUM_SENTENCES} more offers of it are below the line")
+        sentences.append(f"{len(below) - _NUM_SENTENCES} more offers of it are excluded")
     return tuple(dict.fromkeys(sentences))
 
 

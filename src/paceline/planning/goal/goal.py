@@ -69,7 +69,7 @@ class Goal:
             requests, or a framework whose releases must run on the device; None takes what is
             usual.
         global_batch: Exact items per optimizer step; None allows any up to the workload's limit.
-        max_price_age_days: Older prices are shown below the line.
+        max_price_age_days: Older prices are excluded.
         data: How samples lie on disk: a well-known data set such as ``imagenet``, or ``ready`` if
             they need no work on the host; None takes the reference job's, else ``ready``.
         rewrite: Further settings of every configuration, such as ``lora_rank=8``; those that are
