@@ -15,7 +15,7 @@ import paceline
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.kernels.power import PowerLaw, Use, power_frac, slowdown_under_limit
 
-_LAW = Path(paceline.__file__).parent / "predict" / "data" / "power.json"
+_LAW = Path(paceline.__file__).parent / "prediction" / "data" / "power.json"
 _SHARES = ("busy_frac", "compute_frac", "memory_frac")
 #: What boards draw with a job that leaves them idle: least of the Zeus rows.
 _IDLE_FRAC = 0.12

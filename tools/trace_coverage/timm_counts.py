@@ -24,7 +24,7 @@ from paceline.model.ops.optable import variants
 from paceline.model.reading.load import workload_from_report
 from paceline.model.reading.worker import WORKERS
 
-PUBLISHED = Path(__file__).parents[2] / "tests" / "unit" / "trace" / "data"
+PUBLISHED = Path(__file__).parents[2] / "tests" / "unit" / "model" / "data"
 #: What fvcore adds for a normalised element (fvcore/nn/jit_handles.py, `batchnorm_flop_jit` and
 #: `norm_flop_counter`): two in a batch norm that is not training, five in a layer or group norm.
 NORM_OPERATIONS = {"batch": 2, "layer": 5, "group": 5}

@@ -62,7 +62,7 @@ def main() -> int:
 
 def _real_runs() -> list[str]:
     """Outcomes of the tests that run a launch file for real."""
-    tests = ROOT / "tests" / "unit" / "deploy" / "test_validators.py"
+    tests = ROOT / "tests" / "unit" / "deployment" / "test_validators.py"
     words = ["-m", "pytest", "-q", "-rA", "-k", "slurm or spaces", str(tests)]
     done = subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
