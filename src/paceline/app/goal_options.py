@@ -223,8 +223,8 @@ GOAL_OPTIONS = (
     TextOption(
         name="strategies",
         example="dp,fsdp,tp",
-        help="What the training script can do: dp, fsdp, recompute, offload, tp, pp, cp, ep, "
-        "interleaved. Others are left out.",
+        help="What the training script can do, several with commas: dp, fsdp, recompute, offload, "
+        "tp, pp, cp, ep, interleaved. Others are left out.",
     ),
     TextOption(
         name="ideal",
