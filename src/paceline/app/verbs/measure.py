@@ -138,13 +138,13 @@ def compare(
 ) -> None:
     """Judge two sets of measurements cell by cell; status 5 if anything got slower."""
     from paceline.app.api.machine import compare as compare_measurements
-    from paceline.measurements.compare import other_machines, require_no_regression
+    from paceline.measurements.compare import require_no_regression
     from paceline.reporting.screens.measurements import comparison_text
 
     comparisons = compare_measurements(before, after, tolerance=tolerance)
     answer = Answer(
         kind="comparison",
-        value={"rows": comparisons, "machines": other_machines(comparisons)},
+        value=comparisons,
         text=lambda width: comparison_text(comparisons, width=width),
         markdown=lambda: comparison_text(comparisons),
     )
