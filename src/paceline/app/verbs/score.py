@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from paceline.app import options as common
 from paceline.app.api.planning import explain as explain_row
@@ -53,10 +53,12 @@ def score(
     return Asked(verb=_scored, values={**how, "out": out}, form=wanted)
 
 
-def _explained(**asked: Any) -> Answer:
+def _explained(
+    rows: Path, number: int, python: str | None, facts: Sequence[Path], calibration: Path | None
+) -> Answer:
     from paceline.scoring.explain import explanation_text
 
-    found = explain_row(**asked)
+    found = explain_row(rows, number, python=python, facts=facts, calibration=calibration)
     text = explanation_text(found)
     return Answer(kind="explanation", value=found, text=lambda _: text, markdown=lambda: text)
 
