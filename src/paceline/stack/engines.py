@@ -68,7 +68,8 @@ class EngineProfile:
         large_chunk_tokens: Likewise.
         large_memory_bytes: Memory from which on a device has much.
         large_capability: Least capability of NVIDIA's devices that count so.
-        memory_frac: Of a device's memory, what weights, workspace and cache take together.
+        memory_frac: Of a device's memory, what weights, workspace and cache take together; the
+            usual engine's where it is unknown.
         reserves_answers: Whether a request is admitted only when its whole answer has room.
         buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
         release: Which is run; None takes the newest.
@@ -93,8 +94,8 @@ class EngineProfile:
     large_max_requests: int | None = None
     large_chunk_tokens: int | None = None
     large_memory_bytes: float = math.inf
-    large_capability: float = 0.0
-    memory_frac: float = 0.9
+    large_capability: float = 0
+    memory_frac: float
     reserves_answers: bool = False
     buckets: bool = True
     release: Release | None = None
@@ -114,7 +115,7 @@ class EngineProfile:
     def limits_on(self, device: Device) -> StepLimits:
         """What it puts into a step on a device."""
         capability = device.compute_capability
-        is_large = (device.memory_bytes or 0.0) >= self.large_memory_bytes
+        is_large = (device.memory_bytes or 0) >= self.large_memory_bytes
         is_large &= capability is None or float(capability) >= self.large_capability
         large = (self.large_max_requests, self.large_chunk_tokens) if is_large else (None, None)
         return StepLimits(
@@ -214,6 +215,7 @@ def _tables() -> dict[str, dict[str, Any]]:
 def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
     facts = {key: value for key, value in row.items() if key not in ("spelling", "source")}
     facts["platforms"] = tuple(row.get("platforms", ()))
+    facts.setdefault("memory_frac", _tables()[USUAL_ENGINE]["memory_frac"])
     facts["overlaps_since"] = _release(row.get("overlaps_since", ""))
     return EngineProfile(name=name, **facts)
 

@@ -34,9 +34,9 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
         framework: As written, with or without its release.
         trains_all: Whether every parameter is trained, rather than adapters beside a frozen model.
 
-    >>> trainer_of("torchtune 0.6", trains_all=True).settings
+    >>> trainer_of("torchtune", trains_all=True).settings
     'training_format=pure,loss=chunked'
-    >>> trainer_of("PyTorch 2.4", trains_all=True)
+    >>> trainer_of("PyTorch", trains_all=True)
     Trainer(name='another trainer', settings='')
     """
     for row in shipped_rows("stack", "trainers.csv"):

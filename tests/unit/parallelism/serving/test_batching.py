@@ -22,7 +22,7 @@ SECONDS = st.floats(1e-4, 1.0)
 REQUESTS = st.integers(0, 1024)
 ENGINE = EngineProfile(
     name="e", title="E", framework="torch", host="torch", platforms=("cuda",), mixes_prompts=True,
-    path_s=0.5,
+    path_s=0.5, memory_frac=0.9,
 )  # fmt: skip
 
 
