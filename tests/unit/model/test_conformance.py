@@ -47,15 +47,24 @@ REWRITES = {
     "fused optimizer": {"optimizer_kernel": "fused"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }
-#: Rewrites that change what is trained, each of a model that has the modules.
+#: Rewrites that change what is trained or its loss, each of a model that has the modules.
 RETRAINED = (
     ("gpt2", {"lora_rank": 4}),
     ("gpt2", {"lora_rank": 8, "lora_modules": ("*.q", "*.v")}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "checkpointing": "full"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "compiler": "compiled"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "fp8"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "nvfp4"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "libraries": ("bitsandbytes==0.41",)}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
+    ("gpt2", {"lora_rank": 4, "adapter_inputs": "cast"}),
+    ("gpt2", {"lora_rank": 4, "adapter_inputs": "dropped"}),
     ("vgg16", {"frozen": ("features",)}),
+    ("gpt2", {"loss": "wide"}),
+    ("gpt2", {"loss": "fused"}),
+    ("gpt2", {"loss": "fused-wide"}),
+    ("gpt2", {"loss": "chunked"}),
+    ("gpt2", {"loss": "recomputed"}),
 )
 #: What an engine does to a model that it serves.
 SERVED = {"is_served": True, "compiler": "compiled"}
@@ -96,7 +105,7 @@ def test_a_rewrite_touches_only_what_exists(name, rewrite):
 
 
 @pytest.mark.parametrize(("name", "settings"), RETRAINED)
-def test_adapters_and_freezing_touch_only_what_exists(name, settings):
+def test_adapters_freezing_and_losses_touch_only_what_exists(name, settings):
     assert_conforms(rewritten(load_workload(name).passes[0].graph, settings))
 
 
