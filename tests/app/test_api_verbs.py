@@ -35,7 +35,7 @@ ONLY_TYPED = {
     "run": {"quiet"},
 }
 #: Words of the command line that a function calls otherwise.
-OTHERWISE = {"to": "target"}
+OTHERWISE = {"to": "target", "price": "price_usd", "electricity": "usd_per_kwh"}
 TABLES = {
     "PlanOptions": PlanOptions,
     "MeasureOptions": MeasureOptions,
