@@ -142,9 +142,11 @@ def predict(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.requests.predictions import Question, predict_question, stated_work
+    from paceline.app.progress import progress
+    from paceline.app.requests.predictions import Question, read_question, stated_work
     from paceline.model.graph.costs import Checkpointing
     from paceline.planning.search.candidates import SHARDINGS
+    from paceline.simulation.simulator import simulate
 
     known = get_args(Checkpointing)
     question = Question(
@@ -159,7 +161,9 @@ def predict(
         model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
         item=question.work.item,
     )  # fmt: skip
-    return predict_question(question, workload)
+    asked = read_question(question, workload)
+    with progress("predicting"):
+        return asked.answer(simulate(asked.cases, calibration=asked.calibration))
 
 
 def trace(

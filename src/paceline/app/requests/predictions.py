@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from paceline.app.progress import progress
 from paceline.app.requests.plan_request import check_length, read_calibration, read_compiler
 from paceline.app.requests.remedies import Remedy, remedy_lines
 from paceline.catalog.entities import Catalog, Device
@@ -109,12 +108,13 @@ class AskedGrid:
         """What to simulate."""
         return self.grid.cases
 
-    def check_effects(self, steps: Steps) -> None:
-        """Refuse settings of how the model runs that change none of the steps.
+    def answer(self, steps: Steps) -> PredictionGrid:
+        """What is said of the steps of the cases.
 
         Raises:
-            InvalidInputError: There is one.
+            PacelineError: What was asked cannot be, or changes none of the steps.
         """
+        steps.check_asked()
         check_effects(
             self.grid,
             steps,
@@ -123,13 +123,6 @@ class AskedGrid:
             self.catalog,
             self.calibration,
         )
-
-    def answer(self, steps: Steps) -> PredictionGrid:
-        """What is said of the steps of the cases.
-
-        Raises:
-            PacelineError: What was asked cannot be.
-        """
         question, where = self.question, self.where
         grid = grid_of(self.grid, steps, self.calibration.name)
         if (asked := _load(question, self.workload)) is not None:
@@ -212,21 +205,6 @@ def _load_words(question: Question, asked: Load) -> str:
     if rate is not None:
         return f"{rate:g} requests/s by themselves (Poisson), each {lengths}{spread}"
     return f"{asked.concurrency} requests in flight, each {lengths}{spread}"
-
-
-def predict_question(question: Question, workload: Workload) -> PredictionGrid:
-    """Answer the question.
-
-    Raises:
-        UnknownNameError: No such device, precision, compiler or setting.
-        InvalidInputError: A batch, count or setting that cannot be.
-    """
-    asked = read_question(question, workload)
-    with progress("predicting"):
-        steps = simulate(asked.cases, calibration=asked.calibration)
-        steps.check_asked()
-        asked.check_effects(steps)
-        return asked.answer(steps)
 
 
 def read_question(question: Question, workload: Workload) -> AskedGrid:

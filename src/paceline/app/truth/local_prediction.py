@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.app.requests.plan_request import load
-from paceline.app.requests.predictions import Question, predict_question
+from paceline.app.requests.predictions import Question, read_question
 from paceline.errors import PacelineError
 from paceline.execution.ceilings import SOURCE as CEILINGS
 from paceline.execution.ceilings import measure_ceilings, summarize_ceilings
@@ -32,6 +32,7 @@ from paceline.model.graph.workload import Workload
 from paceline.planfile import Interval
 from paceline.simulation.job import Job
 from paceline.simulation.rank import RankPasses
+from paceline.simulation.simulator import simulate
 
 Talk = Callable[[str], None]
 
@@ -225,11 +226,12 @@ def _catalogue_row(record: Record) -> LedgerRow:
         precision=record.precision,
         compiler=record.compiler or "eager",
     )
+    if workload is None:
+        return LedgerRow(record=record)
     try:
-        grid = None if workload is None else predict_question(question, workload)
+        asked = read_question(question, workload)
+        grid = asked.answer(simulate(asked.cases, calibration=asked.calibration))
     except PacelineError:
-        grid = None
-    if grid is None:
         return LedgerRow(record=record)
     cell = grid.cells[0]
     if cell.step_s is None:
