@@ -109,7 +109,10 @@ def break_down_workload(
     shown = shown_in(base)
     for setting in filter(None, rewrite.split(",")):
         rest = ",".join(one for one in rewrite.split(",") if one != setting)
-        without = shown_in(_configured(found, precision, compiler, rest))
+        try:
+            without = shown_in(_configured(found, precision, compiler, rest))
+        except InvalidInputError:
+            continue  # Another setting cannot be without it.
         if all(_is_same(one, two) for one, two in zip(shown, without, strict=True)):
             raise InvalidInputError(
                 f"`--rewrite {setting}` changes nothing for {workload.title} here",
