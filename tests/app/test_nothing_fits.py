@@ -78,7 +78,12 @@ def test_unlimited_memory_is_no_reason_for_the_largest_batch() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("h100", "--compiler", "tensorrt"), ("trainium",), ("m1",), ("k80", "--precision", "bf16")],
+    [
+        ("h100", "--compiler", "tensorrt"),
+        ("inferentia1",),
+        ("apple m5",),
+        ("k80", "--precision", "bf16"),
+    ],
     ids=" ".join,
 )
 def test_devices_without_any_answer_are_no_success(

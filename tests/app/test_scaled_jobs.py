@@ -62,6 +62,7 @@ def test_counts_that_do_not_work_are_told_in_markdown_too() -> None:
 
 
 def test_an_own_machine_is_scaled_at_the_pace_that_plan_gives_it(tmp_path: Path) -> None:
+    """Of the steps alone: a plan adds what is evaluated, saved and done again."""
     facts = tmp_path / "lab.toml"
     facts.write_text(LAB, encoding="utf-8")
     curve = scale(
@@ -72,6 +73,7 @@ def test_an_own_machine_is_scaled_at_the_pace_that_plan_gives_it(tmp_path: Path)
     choice = plan(
         "resnet50", cloud="own", pin=["offer=lab", "batch=64", "strategy=dp2"], samples="1M",
         epochs=10, as_of=DAY, facts=(facts,), data="ready", global_batch=128,
+        ideal=True,
     ).choices[0]  # fmt: skip
     assert choice.time_s is not None
     assert choice.cost_usd is not None

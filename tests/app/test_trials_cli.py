@@ -128,9 +128,7 @@ def test_typed_and_called_are_one(capsys, asked) -> None:
     assert main(words.split()) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["kind"] == "trials"
-    assert [one["found"]["microbatch"] for one in said["trials"]] == [
-        one.microbatch for one in found.trials
-    ]
+    assert [one["microbatch"] for one in said["trials"]] == [one.microbatch for one in found.trials]
 
 
 @pytest.mark.parametrize(

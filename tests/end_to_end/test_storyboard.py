@@ -121,7 +121,7 @@ def test_a_checkout_that_is_not_installed_plans_and_launches(tmp_path: Path) -> 
     words = ("plan", "resnet50", "--deadline", "24h", *_DAY)
     assert paceline(tmp_path, *words, code=_NOT_INSTALLED).returncode == 0
     launched = ("deploy", "plan.yaml", "--to", "torchrun", "--purpose", "measure", "--dry-run")
-    ended = paceline(tmp_path, *launched, "--command", "python train.py", code=_NOT_INSTALLED)
+    ended = paceline(tmp_path, *launched, code=_NOT_INSTALLED)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -162,7 +162,7 @@ def test_a_plan_becomes_launch_files(tmp_path: Path) -> None:
     out = answered(
         tmp_path, "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
     )
-    assert "start: cd deploy-torchrun && " in out
+    assert "start: sh deploy-torchrun/launch.sh" in out
     assert any((tmp_path / "deploy-torchrun").iterdir())
 
 

@@ -26,8 +26,9 @@ def written(value):
 
 
 def test_every_field_can_be_written_and_read_back():
+    """But none, which is stated by no word: no names, and adapters of no rank."""
     for field in fields(Configuration):
-        if field.default != ():
+        if field.default != () and field.name != "lora_rank":
             text = f"{field.name}={written(field.default)}"
             assert read_settings(text, Configuration()) == Configuration()
 
@@ -51,7 +52,9 @@ def test_a_name_that_is_none_has_neighbours(text):
         read_settings(text, Configuration())
 
 
-@pytest.mark.parametrize("text", ["full", "lora_rank=-1", "lora_rank=many", "accumulates=maybe"])
+@pytest.mark.parametrize(
+    "text", ["full", "lora_rank=0", "lora_rank=-1", "lora_rank=many", "accumulates=maybe"]
+)
 def test_a_value_of_another_kind_is_refused(text):
     with pytest.raises(InvalidInputError):
         read_settings(text, Configuration())
