@@ -167,6 +167,8 @@ def _looser(search: Search, constraint: Constraint, best: int) -> str:
     if found is None:
         return ""
     limit, winner = found
+    if candidate_name(search, winner) == candidate_name(search, best):
+        return ""  # The same machines at the same price, run another way.
     return (
         f"{_limit_text(search, constraint, limit)} makes {candidate_name(search, winner)} win "
         f"at {objective_text(search, winner)}, {better_words(search, winner, best)}"
