@@ -1,0 +1,23 @@
+"""Three functions for the user's own training loop: ``resume``, ``parallelize`` and ``feed``.
+
+Standard library, torch and what a reader needs; nothing of the package is imported, so that this
+folder can be copied beside a launch file. Each function is loaded on first use.
+"""
+
+from importlib import import_module
+
+#: Where each public name is defined.
+HOMES = {}
+
+__all__ = sorted(HOMES)
+
+
+def __getattr__(name):
+    """Load a public name on first use (PEP 562)."""
+    if name not in HOMES:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    return getattr(import_module(__name__ + "." + HOMES[name]), name)
+
+
+def __dir__():
+    return __all__
