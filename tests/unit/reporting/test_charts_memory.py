@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.app.api.pages import page_of
+from paceline.app.api.pages import ModelOptions, page_of
 from paceline.model.graph.costs import Configuration
 from paceline.model.live_bytes import memory_course
 from paceline.model.lowering import lower
@@ -45,7 +45,7 @@ def test_a_capacity_is_drawn_only_within_reach(course):
 
 def test_the_page_of_a_model_shows_the_course_and_what_would_lower_it():
     pytest.importorskip("vl_convert")
-    subject = page_of("resnet50", device="a100", batches=(32,), precision=None, task="train")
+    subject = page_of("resnet50", ModelOptions(device="a100"))
     page = page_html(subject)
     assert "Memory over the pass" in page
     assert "To need less memory" in page

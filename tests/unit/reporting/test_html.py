@@ -1,5 +1,7 @@
 """The page opens offline, runs nothing that came from outside, and says what failed."""
 
+import base64
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -10,18 +12,14 @@ from test_charts import cell, out_of_memory
 
 from paceline.errors import InvalidInputError
 from paceline.reporting.charts.basic import throughput_chart
-from paceline.reporting.pages.html import (
-    Page,
-    Section,
-    measurements_page,
-    page_html,
-    table_html,
-    write_pictures,
-)
-from paceline.reporting.pages.html_planned import plan_page
+from paceline.reporting.pages.html import page_html, write_pictures
+from paceline.reporting.pages.measured import measurements_page
+from paceline.reporting.pages.page import Page, Section
+from paceline.reporting.pages.planned import plan_page
 from paceline.reporting.tables import Column, Table
 
 pytest.importorskip("vl_convert")
+pytest.importorskip("jinja2")
 
 HOSTILE = "</script><script>alert('owned')</script><img src=x onerror=alert(1)>"
 
@@ -49,10 +47,24 @@ def test_nothing_is_fetched(page):
     assert not [t for t in tags if t[0] in ("iframe", "object", "embed", "base")]
 
 
+def specs_of(page):
+    found = re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    return [json.loads(spec) for spec in found]
+
+
 def test_every_chart_has_its_place_and_its_specification(page):
-    specs = json.loads(re.search(r'id="specs">(.*?)</script>', page, re.DOTALL).group(1))
-    places = [a["id"] for _, a in Tags(page).found if a.get("id", "").startswith("chart-")]
-    assert places == [f"chart-{i}" for i in range(len(specs))]
+    places = [a for _, a in Tags(page).found if a.get("class") == "chart"]
+    assert len(places) == len(specs_of(page)) >= 4
+    assert all(place["aria-label"] for place in places)
+
+
+def test_a_browser_may_run_the_drawing_script_and_nothing_else(page):
+    policy = next(a["content"] for tag, a in Tags(page).found if a.get("http-equiv"))
+    script = re.search(r'<script type="module">(.*?)</script>', page, re.DOTALL).group(1)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
 
 
 def test_failures_and_predictions_are_said(page):
@@ -70,7 +82,8 @@ def test_text_from_outside_is_shown_and_not_run():
     text = page_html(measurements_page((replace(row, record=hostile),)))
     tags = Tags(text).found
     assert [t for t in tags if t[0] == "img"] == []
-    assert sum(t[0] == "script" for t in tags) == 2
+    assert sum(t == ("script", {"type": "module"}) for t in tags) == 1
+    assert {t[1].get("type") for t in tags if t[0] == "script"} == {"module", "application/json"}
     assert "alert('owned')</script><img" not in text
 
 
@@ -86,7 +99,8 @@ def test_numbers_stand_right_and_remarks_below():
         rows=(("x", "1"),),
         remarks=("why & how",),
     )
-    text = table_html(table)
+    section = Section(title="t", table=table)
+    text = page_html(Page(title="a", subtitle="b", tiles=(), sections=(section,), sources=()))
     assert '<td class="n">1</td>' in text
     assert "why &amp; how" in text
 
@@ -106,9 +120,7 @@ def test_pictures_are_drawn_without_a_browser(tmp_path):
 def test_every_chart_of_a_sweep_compiles(page):
     import vl_convert
 
-    specs = json.loads(re.search(r'id="specs">(.*?)</script>', page, re.DOTALL).group(1))
-    assert len(specs) >= 4
-    for spec in specs:
+    for spec in specs_of(page):
         assert vl_convert.vegalite_to_vega(spec)["marks"]
 
 

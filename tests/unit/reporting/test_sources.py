@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from paceline.planfile import PlanFile
-from paceline.reporting.pages.html_planned import plan_page, price_sources
 from paceline.reporting.pages.markdown import plan_markdown
+from paceline.reporting.pages.planned import plan_page, price_sources
 
 
 @pytest.fixture

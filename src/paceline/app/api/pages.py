@@ -14,7 +14,7 @@ from paceline.errors import InvalidInputError, MissingFactError
 from paceline.execution.ceilings import Ceiling
 
 if TYPE_CHECKING:
-    from paceline.reporting.pages.html import Page
+    from paceline.reporting.pages.page import Page
 
 
 #: Sides of the matrices of micro-benchmarks: three of the largest take 50 GB.
@@ -67,7 +67,7 @@ def page_of(subject: str, options: ModelOptions) -> Page:
     if path.suffix in (".yaml", ".yml"):
         return _file_page(path, options)
     if path.is_dir() or path.suffix == ".jsonl":
-        from paceline.reporting.pages.html import measurements_page
+        from paceline.reporting.pages.measured import measurements_page
 
         newest = {record.cell or id(record): record for record in read_records(path)}
         return measurements_page(ledger_of_store(tuple(newest.values())))
@@ -104,7 +104,7 @@ def _file_page(path: Path, options: ModelOptions) -> Page:
 
     if is_lifecycle(path):
         from paceline.app.api.decisions import lifecycle
-        from paceline.reporting.pages.html_lifecycle import lifecycle_page
+        from paceline.reporting.pages.lifecycle import lifecycle_page
 
         return lifecycle_page(
             lifecycle(
@@ -116,7 +116,7 @@ def _file_page(path: Path, options: ModelOptions) -> Page:
             )
         )
     from paceline.planning.goal.files import read_plan
-    from paceline.reporting.pages.html_planned import plan_page
+    from paceline.reporting.pages.planned import plan_page
 
     return plan_page(read_plan(path))
 
@@ -169,7 +169,7 @@ def _model_page(model: str, device: str, options: ModelOptions) -> Page:
     from paceline.catalog.load import load_catalog
     from paceline.catalog.lookup import find_device
     from paceline.dtypes import find_precision
-    from paceline.reporting.pages.html_planned import predictions_page, trace_page
+    from paceline.reporting.pages.planned import predictions_page, trace_page
 
     if "," in device or len(options.batches) > 1:
         return predictions_page(predict(model, batch=options.batches, **options.shared()))

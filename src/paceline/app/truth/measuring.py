@@ -231,18 +231,19 @@ def check_page(path: Path) -> None:
     """Refuse a page that could not be written before anything is measured for it.
 
     Raises:
-        InvalidInputError: A folder stands there, or what draws charts is not installed.
+        InvalidInputError: A folder stands there, or what writes pages is not installed.
     """
-    from paceline.reporting.charts.drawing import check_library
+    from paceline.reporting.pages.html import check_installed
 
     if path.is_dir():
         raise InvalidInputError(f"`{path}` is a folder", hint="name a file, such as sweep.html")
-    check_library()
+    check_installed()
 
 
 def write_html(rows: Sequence[LedgerRow], path: Path) -> None:
     """Write the report page."""
-    from paceline.reporting.pages.html import measurements_page, page_html
+    from paceline.reporting.pages.html import page_html
+    from paceline.reporting.pages.measured import measurements_page
 
     write_whole(path, page_html(measurements_page(rows)))
 

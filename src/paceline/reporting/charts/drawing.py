@@ -15,9 +15,18 @@ from paceline.errors import InvalidInputError
 from paceline.reporting.charts.basic import Chart
 from paceline.writing import whole_file
 
-_DRAW_CHART = """
-window.drawChart = (element, spec) => vegaEmbed(element, spec, {actions: false, renderer: 'svg'});
+#: Without `ast` Vega compiles its expressions, which no strict policy of a page allows.
+_DRAW_CHARTS = """
+const look = {actions: false, renderer: 'svg', ast: true, defaultStyle: false,
+  tooltip: {disableDefaultStyle: true}};
+window.drawCharts = (root) => {
+  for (const place of root.querySelectorAll('.chart:empty')) {
+    const spec = place.nextElementSibling;
+    if (spec) vegaEmbed(place, JSON.parse(spec.textContent), look);
+  }
+};
 """
+_AT_ONCE = "window.drawCharts(document);\n"
 
 
 def chart_svg(chart: Chart) -> str:
@@ -31,9 +40,19 @@ def chart_png(chart: Chart, *, scale: float = 2.0) -> bytes:
     return bytes(_library().vegalite_to_png(json.dumps(spec), scale=scale))
 
 
-def drawing_script() -> str:
-    """JavaScript that draws charts without a network: ``drawChart(element, spec)``."""
-    return str(_library().javascript_bundle(_DRAW_CHART))
+def drawing_script(*, draws_at_once: bool = False) -> str:
+    """JavaScript that draws charts without a network: ``drawCharts(root)``.
+
+    A chart is an empty element of class ``chart``, followed by one whose text is its specification.
+
+    Args:
+        draws_at_once: Whether it draws all charts of the document when it is loaded.
+
+    Raises:
+        InvalidInputError: What draws charts is not installed.
+    """
+    script = _DRAW_CHARTS + (_AT_ONCE if draws_at_once else "")
+    return str(_library().javascript_bundle(script))
 
 
 def write_chart(chart: Chart, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pages of what was planned, predicted and traced; the page itself is `pages.html`."""
+"""Pages of what was planned, predicted and traced; the page itself is `pages.page`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.reporting.figures import (
     number_range,
     usd_range,
 )
-from paceline.reporting.pages.html import Page, Section
+from paceline.reporting.pages.page import Page, Section
 from paceline.reporting.screens.plans import (
     asked_columns,
     choice_table,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from paceline.planning.lifecycle.answer import Lifecycle, PlacedLife
 from paceline.reporting.charts.basic import WIDTH, Chart, Row, quantity, styled
 from paceline.reporting.figures import usd_range
-from paceline.reporting.pages.html import Page, Section
-from paceline.reporting.pages.html_planned import price_sources
+from paceline.reporting.pages.page import Page, Section
+from paceline.reporting.pages.planned import price_sources
 from paceline.reporting.screens.lifecycle import lifecycle_table
 from paceline.reporting.screens.plans import machine_name
 from paceline.units import format_usd

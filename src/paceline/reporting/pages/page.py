@@ -1,0 +1,44 @@
+"""A page as plain values: what a report, a picture folder and a browser show alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.reporting.charts.basic import Chart
+from paceline.reporting.tables import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a page.
+
+    Attributes:
+        title: Its heading.
+        charts: Pictures, in order.
+        table: Figures below them; None for none.
+        lines: Sentences below that.
+    """
+
+    title: str
+    charts: tuple[Chart, ...] = ()
+    table: Table | None = None
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A whole page.
+
+    Attributes:
+        title: Heading.
+        subtitle: One line under it.
+        tiles: Figures that matter most, as (figure, what it is).
+        sections: Parts, in order.
+        sources: Where the numbers come from, one sentence each.
+    """
+
+    title: str
+    subtitle: str
+    tiles: tuple[tuple[str, str], ...]
+    sections: tuple[Section, ...]
+    sources: tuple[str, ...]
