@@ -15,14 +15,15 @@ from pathlib import Path
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.store import read_workload, save_workload
 from paceline.model.graph.workload import Pass, Task, Workload
+from paceline.model.names.front_ends import FRONT_ENDS
 from paceline.model.reading.load import load_workload
-from paceline.model.reading.worker import WORKERS
 from paceline.scoring.readings import Reading
 from paceline.writing import write_whole
 
 #: Front ends whose releases change what is traced.
 _TRACED_WITH = ("torch", "torchvision", "timm")
 _FAILURE_LASTS_S = 3600.0
+_READ_BY_WORKERS = (".py", ".json", ".csv", ".xz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ def _digest(key: WorkloadKey) -> str:
 @cache
 def _readers_digest() -> str:
     """What changes whenever the code that traces does: a kept trace is of the code that made it."""
-    files = sorted(path for path in WORKERS.iterdir() if path.suffix in (".py", ".json"))
+    files = sorted(path for path in FRONT_ENDS.rglob("*") if path.suffix in _READ_BY_WORKERS)
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 

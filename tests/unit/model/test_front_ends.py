@@ -1,6 +1,6 @@
 """What every front end must satisfy, the one of the tests that is written by the recipe too.
 
-A new ``workers/NAME_worker.py`` gets a line in `EXAMPLES`.
+A new row of ``frontends/front_ends.csv`` gets a line in `EXAMPLES`.
 """
 
 import ast
@@ -13,37 +13,56 @@ from test_conformance import assert_conforms, rewritten
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import Phase, monomials
-from paceline.model.reading import worker
+from paceline.model.names import front_ends
+from paceline.model.names.front_ends import front_end_of
 from paceline.model.reading.load import load_workload
 
 DATA = Path(__file__).parent / "data"
-SHIPPED = Path(worker.__file__).parents[2] / "frontends" / "torch"
+SHIPPED = front_ends.FRONT_ENDS
 #: A small model of each front end, and what it multiplies for one item, forward and backward.
 EXAMPLES = {
     "torch": ("transformer:layers=1,hidden=32,heads=2,vocab=50", None),
     "toy": ("toy:20x5", (2 * 20 * 5, 2 * 20 * 5)),
+    "layers": ("layers:20x8x5", (2 * (20 * 8 + 8 * 5), 2 * (20 * 8 + 2 * 8 * 5))),
 }
+#: Rows of the table for the two of the recipe: one that makes its report itself, one that rebuilds.
+ROWS = "toy,toy,,,toy,\nlayers,layers,,,torch,\n"
 REWRITES = ({}, {"precision": "fp32"}, {"compiler": "compiled"}, {"compiler": "xla"},
             {"optimizer_kernel": "plain"}, {"accumulates": True})  # fmt: skip
 
 
 @pytest.fixture
 def workers(tmp_path, monkeypatch):
-    """The shipped workers, and the one of the recipe."""
-    for file in [*SHIPPED.iterdir(), DATA / "toy_worker.py"]:
-        if file.is_file():
-            shutil.copy(file, tmp_path / file.name)
-    monkeypatch.setattr(worker, "WORKERS", tmp_path)
+    """The shipped front ends, and those of the recipe."""
+    shutil.copytree(SHIPPED, tmp_path, dirs_exist_ok=True)
+    for name in ("toy", "layers"):
+        (tmp_path / name).mkdir()
+        shutil.copy(DATA / f"{name}_worker.py", tmp_path / name)
+    with (tmp_path / "front_ends.csv").open("a") as file:
+        file.write(ROWS)
+    monkeypatch.setattr(front_ends, "FRONT_ENDS", tmp_path)
     return tmp_path
 
 
 def files():
-    return sorted([*SHIPPED.glob("*.py"), DATA / "toy_worker.py"])
+    return sorted([*SHIPPED.glob("*/*.py"), *DATA.glob("*_worker.py")])
 
 
-def test_every_front_end_has_an_example():
-    found = {file.stem.removesuffix("_worker") for file in files() if "_worker" in file.name}
-    assert found == EXAMPLES.keys()
+def test_every_front_end_has_an_example(workers):
+    assert {one.name for one in front_ends.front_ends(workers)} == EXAMPLES.keys()
+
+
+def test_every_front_end_has_its_worker_and_prefixes_of_its_own(workers):
+    rows = front_ends.front_ends(workers)
+    assert all(one.worker.is_file() for one in rows)
+    for told in ("schemes", "endings", "classes"):
+        named = [name for one in rows for name in getattr(one, told)]
+        assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize("front_end", EXAMPLES)
+def test_the_table_says_who_reads_an_entry(front_end, workers):
+    assert front_end_of(EXAMPLES[front_end][0]).name == front_end
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.name)

@@ -7,12 +7,12 @@ import contextlib
 import importlib
 import inspect
 import json
-import os
-import sys
 
 import torch
 import torch.nn.functional as F
 import torch_models
+from made_models import check_other, imported, raise_other
+from request_errors import RequestError, of_size
 from torch_building import as_workload, build, optimizers_of
 from torch_choices import Choices
 from torch_guesses import guessed
@@ -26,19 +26,6 @@ _PUBLISHED = {
     "published_images": "published_images",
     "published_yolo": "published_yolo",
 }
-
-
-class RequestError(Exception):
-    """The request cannot be met; the message is for the user."""
-
-    def __init__(self, kind, message):
-        super().__init__(message)
-        self.kind = kind
-
-
-def of_size(said, hint):
-    """The refusal of a size that was asked for, with what can be given."""
-    return RequestError("size", json.dumps({"said": said, "hint": hint}))
 
 
 class Subject:
@@ -280,6 +267,7 @@ def subject_of(made, request):
     made = as_workload(made)
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     if not isinstance(model, torch.nn.Module):
+        raise_other(made, request)
         kind = type(made).__name__
         raise RequestError("no-model", "it gives %s, not a model" % kind)
     if made is model and not hasattr(model, "inputs"):
@@ -446,24 +434,15 @@ def of_users_code(subject):
 
 
 def _user_function(entry, request):
-    module_name, _, function_name = entry.partition(":")
-    directory = request.get("directory") or os.getcwd()
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
     # Scripted functions are run as they are written: a script has its own ops at its second call.
     torch.jit._state.disable()
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name + ".").startswith(error.name + "."):
-            raise RequestError("no-module", "no module named `%s`" % module_name) from error
-        raise
-    function = getattr(module, function_name, None)
+    function = imported(entry, request)
+    check_other(function, request)
     if isinstance(function, torch.nn.Module):
         return lambda: function
     if not callable(function):
-        message = "`%s` has no function `%s`" % (module_name, function_name)
-        raise RequestError("no-function", message)
+        module_name, _, name = entry.partition(":")
+        raise RequestError("no-function", "`%s` has no function `%s`" % (module_name, name))
     return function
 
 

@@ -13,6 +13,7 @@ import sys
 import traceback
 
 import torch_points
+from made_models import OtherFramework, check_other, imported
 
 PROTOCOL = 1
 #: Length of a model whose ops depend on it, where none is asked for.
@@ -22,19 +23,26 @@ _WHOLE_MASKS = "every element of a mask is a hit"
 _EVEN = "batches that are multiples of %d" % torch_points.EVEN_BATCHES[0]
 
 
-def main():
-    """Serve one request."""
+def main(build=None):
+    """Serve one request; ``build`` makes a subject of it, where it is no entry of PyTorch's."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     request = json.loads(sys.stdin.readline())
     try:
-        answer = serve(request, lambda text: _send(channel, event="progress", message=text))
-        with open(request["output"], "w") as file:
-            json.dump(answer, file, separators=(",", ":"))
+        answer = serve(request, lambda text: _send(channel, event="progress", message=text), build)
+        _write(request["output"], answer)
         _send(channel, event="done", protocol=PROTOCOL)
+    except OtherFramework as found:
+        _write(request["description"], found.description)
+        _send(channel, event="described", front_end=found.front_end)
     except Exception as error:  # noqa: BLE001  The edge: whatever is raised is sent to the parent.
         _send(channel, **_error_event(error))
+
+
+def _write(path, answer):
+    with open(path, "w") as file:
+        json.dump(answer, file, separators=(",", ":"))
 
 
 def _send(channel, **event):
@@ -61,6 +69,8 @@ def serve(request, progress, build=None):
     try:
         import torch
     except ImportError as error:
+        if build is None and ":" in request["entry"]:
+            check_other(imported(request["entry"], request), request)
         raise MissingTorch("this Python has no torch (%s)" % error) from error
     from torch_subjects import build_subject
 

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from paceline.errors import UnknownNameError, close_names
+from paceline.model.names.front_ends import is_model_path
 from paceline.model.names.registry import Alias, names_of, patterns, words
 from paceline.model.names.spelling import name_key, plainer, without_owner, word_keys
 from paceline.reading import is_file
@@ -30,8 +31,10 @@ def entry_of(typed: str) -> str:
     Raises:
         UnknownNameError: No such model; names that begin or look alike are in the hint.
     """
-    if typed in names_of("zoo").written or ":" in typed or typed.endswith((".npz", ".pt2")):
+    if typed in names_of("zoo").written or ":" in typed or typed.endswith(".npz"):
         return _checked(typed)
+    if is_model_path(typed):
+        return typed
     if _is_config(Path(typed)):
         return f"hf:{typed}"
     written = (typed, without_owner(typed))

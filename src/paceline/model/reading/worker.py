@@ -11,31 +11,30 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
+from paceline.model.names import front_ends as table
+from paceline.model.names.front_ends import FRONT_ENDS, FrontEnd, front_end_of
 
 #: Code that traces models of PyTorch, in the Python that has it.
-WORKERS = Path(__file__).parents[2] / "frontends" / "torch"
+WORKERS = FRONT_ENDS / "torch"
 _TIMEOUT_S = 600.0
 _NUM_LAST_LINES = 12
 
 
-def _front_end_of(entry: str) -> str:
-    """The framework whose worker traces an entry: ``NAME:…`` where there is one, else PyTorch.
-
-    >>> _front_end_of("resnet50"), _front_end_of("timm:resnet18")
-    ('torch', 'torch')
-    """
-    scheme = entry.partition(":")[0]
-    has_own = scheme.isidentifier() and (WORKERS / f"{scheme}_worker.py").exists()
-    return scheme if has_own else "torch"
-
-
-def find_python(python: str | None = None, *, framework: str = "torch") -> str:
+def find_python(
+    python: str | None = None, *, framework: str = "torch", others: Sequence[str] = ()
+) -> str:
     """The interpreter with a framework: the one named, else this, else the active environment's.
+
+    Args:
+        python: The one named.
+        framework: What it must have.
+        others: Where none is active, this one serves too if it has one of these.
 
     Raises:
         InvalidInputError: A named interpreter does not exist, or none has the framework.
@@ -53,6 +52,8 @@ def find_python(python: str | None = None, *, framework: str = "torch") -> str:
         candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
         if candidate.exists() and str(candidate) != sys.executable:
             return str(candidate)
+    if any(find_spec(package) is not None for package in others):
+        return sys.executable
     raise InvalidInputError(
         f"this Python has no {framework}, and no other environment is active",
         hint=f"activate the environment that has {framework}, or name its Python with "
@@ -83,16 +84,79 @@ def run_worker(
         UnknownNameError: No such model.
         WorkerError: The user's code raised, or the worker died, hung or reported garbage.
     """
-    front_end = _front_end_of(str(request["entry"]))
-    interpreter = find_python(python, framework=front_end)
-    command = [interpreter, "-u", str(WORKERS / f"{front_end}_worker.py")]
+    front_end = front_end_of(str(request["entry"]))
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
-        result = Path(folder) / "trace.json"
-        full = {**request, "output": str(result), "directory": os.getcwd()}
-        event, talk = _converse(command, full, timeout_s, on_progress)
+        run = _Run(request=request, folder=Path(folder), timeout_s=timeout_s, notify=on_progress)
+        interpreter = find_python(
+            python, framework=front_end.module, others=_described_by(front_end, request)
+        )
+        described, report = run.of(front_end, interpreter)
+        if described is None:
+            return report
+        return run.of_description(described, python)
+
+
+def run_description(
+    description: Mapping[str, Any], request: Mapping[str, Any], front_end: FrontEnd
+) -> dict[str, Any]:
+    """Trace the model that a description stands for. Errors as of `run_worker`."""
+    with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
+        path = Path(folder) / _DESCRIPTION
+        path.write_text(json.dumps(description), encoding="utf-8")
+        run = _Run(
+            request=request, folder=Path(folder), timeout_s=_TIMEOUT_S, notify=lambda _: None
+        )
+        return run.of_description(front_end, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """One request to one or two workers: a model of another framework is described, then traced."""
+
+    request: Mapping[str, Any]
+    folder: Path
+    timeout_s: float
+    notify: Callable[[str], None]
+
+    def of(
+        self, front_end: FrontEnd, interpreter: str, **more: str
+    ) -> tuple[FrontEnd | None, dict[str, Any]]:
+        """(None, report), or the front end that is to read the description that was left."""
+        result, entry = self.folder / "trace.json", str(self.request["entry"])
+        paths = {"output": str(result), "description": str(self.folder / _DESCRIPTION)}
+        full = {**self.request, **paths, "directory": os.getcwd(), **more}
+        command = [interpreter, "-u", str(front_end.worker)]
+        event, talk = _converse(command, full, self.timeout_s, self.notify)
         if event.get("event") == "error":
-            raise reported_error(event, str(request["entry"]), interpreter)
-        return _load(result, event, interpreter, talk)
+            raise reported_error(event, entry, interpreter)
+        if event.get("event") == "described":
+            named = (one for one in table.front_ends(front_end.folder.parent))
+            return next(one for one in named if one.name == event["front_end"]), {}
+        return None, _load(result, event, interpreter, talk)
+
+    def of_description(self, front_end: FrontEnd, python: str | None) -> dict[str, Any]:
+        """The report on what the description in the folder stands for."""
+        interpreter = _python_beside(python, front_end)
+        described = str(self.folder / _DESCRIPTION)
+        _, report = self.of(front_end, interpreter, described=described)
+        return report
+
+
+def _described_by(front_end: FrontEnd, request: Mapping[str, Any]) -> tuple[str, ...]:
+    """Packages whose models a Python without torch describes, where code of a user's is run."""
+    is_code = ":" in str(request["entry"]) and front_end is table.default_front_end()
+    rows = table.front_ends(FRONT_ENDS) if is_code else ()
+    return tuple(package for one in rows for package in one.classes)
+
+
+def _python_beside(python: str | None, front_end: FrontEnd) -> str:
+    """The Python that traces a description: this one, else the one whose code was run."""
+    if python is None or find_spec(front_end.module) is not None:
+        return find_python(framework=front_end.module)
+    return python
+
+
+_DESCRIPTION = "description.json"
 
 
 def _converse(
@@ -161,7 +225,7 @@ def _listen(
         event = _parse_event(line)
         if event.get("event") == "progress":
             on_progress(str(event.get("message", "")))
-        elif event.get("event") in ("done", "error"):
+        elif event.get("event") in ("done", "error", "described"):
             return event
     return None
 
@@ -236,7 +300,7 @@ def _hint_of(entry: str, message: str, traceback: str) -> str:
     found = next(known, None)
     if found is not None:
         return found
-    is_ours = [file.startswith(str(WORKERS)) for file in _FRAME.findall(traceback)]
+    is_ours = [file.startswith(str(FRONT_ENDS)) for file in _FRAME.findall(traceback)]
     return _CALLS if message.startswith("TypeError") and is_ours[-1:] == [True] else _RAISED
 
 
@@ -245,7 +309,7 @@ def _from_the_users_code_on(traceback: str) -> str:
     frames = list(_FRAME.finditer(traceback))
     if not frames:
         return traceback
-    foreign = (frame for frame in frames if not frame[1].startswith(str(WORKERS)))
+    foreign = (frame for frame in frames if not frame[1].startswith(str(FRONT_ENDS)))
     first = next(foreign, frames[-1])
     return traceback[: frames[0].start()] + traceback[first.start() :]
 

@@ -1,0 +1,102 @@
+"""Which front end reads what a user names: by prefix, by the ending of a file, by a folder.
+
+``frontends/front_ends.csv`` holds a row per front end. A front end is a folder ``frontends/NAME``
+with a ``NAME_worker.py``; the recipe is in ``docs/how-to/extend-the-graph.md``.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from paceline.reading import is_file
+
+#: Code that reads models, a folder for each framework.
+FRONT_ENDS = Path(__file__).parents[2] / "frontends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontEnd:
+    """One reader of models.
+
+    Attributes:
+        name: Of its folder.
+        schemes: What stands before the colon of its entries.
+        endings: Of files that it reads.
+        holds: A file by which a folder of its is known; empty where it reads none.
+        module: What a Python must have to run its worker.
+        classes: Packages whose objects it reads, where a user's function returns one.
+        folder: Where its worker stands.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    endings: tuple[str, ...]
+    holds: str
+    module: str
+    classes: tuple[str, ...]
+    folder: Path
+
+    @property
+    def worker(self) -> Path:
+        """The program that traces."""
+        return self.folder / f"{self.name}_worker.py"
+
+    def reads_path(self, path: str) -> bool:
+        """Whether a file, or a folder, is of its kind."""
+        is_of_kind = path.lower().endswith(self.endings) if self.endings else False
+        return is_of_kind or bool(self.holds and is_file(Path(path) / self.holds))
+
+
+def front_end_of(entry: str) -> FrontEnd:
+    """The front end that reads an entry; PyTorch's where no other has its prefix or its file.
+
+    >>> front_end_of("timm:resnet18").name, front_end_of("model.pt2").name
+    ('torch', 'torch')
+    """
+    scheme, colon, _ = entry.partition(":")
+    for one in front_ends(FRONT_ENDS):
+        if (colon and scheme in one.schemes) or one.reads_path(entry):
+            return one
+    return default_front_end()
+
+
+def default_front_end() -> FrontEnd:
+    """The one of names, and of functions of a user's own: the first of the table."""
+    return front_ends(FRONT_ENDS)[0]
+
+
+def front_end_of_object(made: object) -> FrontEnd | None:
+    """The front end that reads an object of this process, by the packages of its classes."""
+    packages = {one.__module__.partition(".")[0] for one in type(made).__mro__}
+    # What is a class of two frameworks (Keras on PyTorch) is the higher one's.
+    found = (one for one in reversed(front_ends(FRONT_ENDS)) if packages & set(one.classes))
+    return next(found, None)
+
+
+def is_model_path(typed: str) -> bool:
+    """Whether a name is that of a file or folder that a front end reads.
+
+    >>> is_model_path("model.pt2"), is_model_path("resnet50")
+    (True, False)
+    """
+    return any(one.reads_path(typed) for one in front_ends(FRONT_ENDS))
+
+
+@cache
+def front_ends(folder: Path) -> tuple[FrontEnd, ...]:
+    """The rows of the table of a folder of front ends."""
+    with (folder / "front_ends.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(_front_end(row, folder) for row in csv.DictReader(file))
+
+
+def _front_end(row: dict[str, str], folder: Path) -> FrontEnd:
+    schemes, endings, classes = (
+        tuple(filter(None, row[name].split("|"))) for name in ("schemes", "endings", "classes")
+    )
+    return FrontEnd(
+        name=row["name"], schemes=schemes, endings=endings, holds=row["holds"],
+        module=row["module"], classes=classes, folder=folder / row["name"],
+    )  # fmt: skip

@@ -1,0 +1,34 @@
+"""A front end that rebuilds: it translates a list of widths into operators of torch.
+
+Entry ``layers:20x8x5``. What every such worker looks like: a path, a translation, and `main`.
+"""
+
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[1:1] = [os.path.join(HERE, os.pardir, name) for name in ("rebuilt", "torch")]
+
+import torch
+from rebuilt_program import FREE_BATCH, Program
+from rebuilt_subjects import RebuiltSubject
+from request_errors import RequestError
+from torch_worker import main
+
+
+def subject(request):
+    """The model that an entry names."""
+    widths = request["entry"].partition(":")[2].split("x")
+    if not all(width.isdigit() for width in widths):
+        raise RequestError("bad-model", f"`{request['entry']}` is no list of widths")
+    program, (first, *rest) = Program(), map(int, widths)
+    x = program.input((FREE_BATCH, first))
+    for number, width in enumerate(rest):
+        path = f"dense{number}"
+        weight = program.parameter(path, "weight", (width, x.shape[-1]))
+        x = program.run(torch.nn.functional.linear, x, weight, path=path)
+    return RebuiltSubject(program, x)
+
+
+if __name__ == "__main__":
+    main(subject)
