@@ -7,7 +7,11 @@ folder can be copied beside a launch file. Each function is loaded on first use.
 from importlib import import_module
 
 #: Where each public name is defined.
-HOMES = {}
+HOMES = {
+    "parallelize": "parallel.parallelize",
+    "forward_backward": "parallel.microbatches",
+    "mean_loss": "parallel.microbatches",
+}
 
 __all__ = sorted(HOMES)
 

@@ -1,0 +1,9 @@
+"""What the loop refuses, and what to do about it."""
+
+
+class LoopError(RuntimeError):
+    """A request that cannot be kept: ``str(e)`` says why, ``e.hint`` what to do."""
+
+    def __init__(self, message, hint):
+        super().__init__("%s (%s)" % (message, hint))
+        self.hint = hint

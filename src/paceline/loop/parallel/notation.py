@@ -1,0 +1,109 @@
+"""The planner's strategy strings, read without the planner.
+
+``dp4.tp2:device@1f1b/mb8+zero1+recompute-block``: axes of a mesh, outermost first; the order in
+which microbatches pass stages; their number; options; exceptions for single modules after ``;``.
+A test holds this reader against the planner's own.
+"""
+
+import re
+from collections import namedtuple
+
+from ..errors import LoopError
+
+AXES = ("dp", "fsdp", "tp", "pp", "cp", "ep", "cfg")
+_HEAD = re.compile(
+    r"^(?P<mesh>[a-z0-9.:]+)(?:@(?P<kind>gpipe|1f1b|interleaved|zbh1)(?P<chunks>[0-9]{1,4})?)?"
+    r"(?:/mb(?P<microbatches>[0-9]{1,7}))?(?P<options>(?:\+[a-z0-9-]+)*)$"
+)
+_AXIS = re.compile(r"^([a-z]+)([0-9]{1,9})(?::(?:auto|device|node))?$")
+_OPTION = re.compile(
+    r"^(zero[123]|recompute-(?:none|selective|block|full)|sp|ulysses[0-9]{0,6}|offload|"
+    r"single-process|parameter-server|none)$"
+)
+_HINT = "write strategies like `dp8`, `dp4+zero1` or `pp2.dp4@1f1b/mb8`"
+
+#: A strategy. ``axes`` are (name, size) pairs above 1; ``schedule`` is ``plain`` without stages;
+#: ``sharding`` is ``none`` or ``zero1`` to ``zero3``; ``others`` are options and exceptions that
+#: name something else than these.
+Strategy = namedtuple(
+    "Strategy",
+    ["text", "axes", "schedule", "chunks", "microbatches", "sharding", "recompute", "others"],
+)
+
+
+def size(strategy, name):
+    """Ranks along an axis; 1 where the mesh has none."""
+    return dict(strategy.axes).get(name, 1)
+
+
+def parse(text):
+    """Read a strategy string.
+
+    Raises:
+        LoopError: Not in the notation.
+    """
+    head, *placements = text.strip().split(";")
+    match = _HEAD.match(head)
+    if match is None:
+        raise LoopError("`%s` is not a strategy" % text[:80], _HINT)
+    axes = _axes(match["mesh"], text)
+    options = match["options"].split("+")[1:]
+    unknown = [one for one in options if not _OPTION.match(one)]
+    if unknown:
+        raise LoopError("`%s` has no meaning in `%s`" % (unknown[0], text[:80]), _HINT)
+    sharding = [one for one in options if one.startswith("zero")] or ["none"]
+    recompute = [one[10:] for one in options if one.startswith("recompute-")] or ["none"]
+    if len(sharding) > 1 or len(recompute) > 1:
+        raise LoopError("`%s` contradicts itself" % text[:80], _HINT)
+    stages = dict(axes).get("pp", 1)
+    known = {"none", sharding[0], "recompute-" + recompute[0]}
+    kind = match["kind"] or ("1f1b" if stages > 1 else "plain")
+    return Strategy(
+        text=text.strip(),
+        axes=axes,
+        schedule=kind,
+        chunks=int(match["chunks"] or 2) if kind == "interleaved" else 1,
+        microbatches=int(match["microbatches"] or (2 * stages if stages > 1 else 1)),
+        sharding=sharding[0],
+        recompute=recompute[0],
+        others=tuple([one for one in options if one not in known] + placements),
+    )
+
+
+def _axes(mesh, text):
+    found = []
+    for part in mesh.split("."):
+        match = _AXIS.match(part)
+        if match is None or match[1] not in AXES or int(match[2]) < 1:
+            raise LoopError("`%s` is no axis of `%s`" % (part, text[:80]), _HINT)
+        if int(match[2]) > 1:
+            found.append((match[1], int(match[2])))
+    return tuple(found)
+
+
+def refusals(strategy):
+    """What of a strategy the loop has no engine for, each as a reason."""
+    found = []
+    reasons = {
+        "cp": "context parallel exchanges keys and values inside attention, which has no engine",
+        "ep": "expert parallel moves tokens inside the model's own layer of experts",
+        "cfg": "the halves of guidance belong to inference",
+    }
+    found += [reasons[name] for name, _ in strategy.axes if name in reasons]
+    if size(strategy, "tp") > 1 and size(strategy, "pp") > 1:
+        found.append("a stage is cut out of a traced graph, whose weights `tp` cannot split")
+    if strategy.schedule == "zbh1":
+        found.append("`zbh1` splits backward by weight, which traced stages do not")
+    if strategy.schedule == "interleaved":
+        found.append("`interleaved` gives a rank several stages, and the loop cuts one each")
+    if strategy.recompute == "selective":
+        found.append("`recompute-selective` chooses single ops, and the loop wraps whole blocks")
+    words = {
+        "sp": "`sp` splits what lies between pairs along the sequence",
+        "offload": "`offload` keeps the optimizer on the host",
+        "single-process": "`single-process` is PyTorch's old DataParallel",
+        "parameter-server": "`parameter-server` is no engine of PyTorch",
+    }
+    for one in strategy.others:
+        found.append(words.get(one, "`%s` has no engine here" % one))
+    return tuple(found)

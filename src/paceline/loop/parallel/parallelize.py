@@ -1,0 +1,275 @@
+"""``parallelize``: a model and its optimizer, spread over processes as the plan says.
+
+The order is the point: stages are cut, weights split, blocks recomputed and compiled, shards made,
+and only *then* the optimizer, over what the wrappers left. An optimizer that is made earlier holds
+weights that nothing trains.
+"""
+
+import json
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .. import layout
+from ..errors import LoopError
+from . import devices
+from .blocks import blocks, units
+from .microbatches import Made, is_sharded, keeps_sharded, remember
+from .notation import parse, refusals, size
+
+#: What `paceline run PLAN` sets: the choice of the plan, as JSON.
+CHOICE_VARIABLE = "PACELINE_CHOICE"
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_KNOWN_PRECISIONS = ("fp32", "tf32", "fp64", *_DTYPES)
+
+
+def parallelize(
+    model, make_optimizer, strategy=None, example=None, device=None, precision=None, compiled=None
+):
+    """Spread a model over the processes of this job, then make its optimizer.
+
+    Weights and buffers are those of the first process. Which samples each process should read is
+    in `paceline.loop.layout.current`, which `resume` and `feed` follow.
+
+    Args:
+        model: With its weights, the same on every process.
+        make_optimizer: From the wrapped model to its optimizer, such as
+            ``lambda model: torch.optim.AdamW(model.parameters(), lr=1e-3)``. Names of weights are
+            those of the model.
+        strategy: Such as ``dp4`` or ``pp2.dp2``; what `paceline run PLAN` says without, else
+            plain data parallel over all processes.
+        example: Inputs of one microbatch of one process, a tensor or a tuple; needed by ``tp``,
+            which tries its split on them, and by ``pp``, which traces the model with them.
+        device: Where this process computes; its own GPU or the model's device without.
+        precision: ``bf16`` and ``fp16`` run forward in autocast, ``tf32`` eases FP32 products;
+            the plan's without, else the model's own.
+        compiled: Whether `torch.compile` compiles it; the plan's without, else not.
+
+    Returns:
+        The model to call, and its optimizer.
+
+    Raises:
+        LoopError: There is no engine for the strategy, or this model cannot be run with it; the
+            reason says why.
+    """
+    choice = planned()
+    device = devices.device_of(model, device)
+    ranks = devices.start_group(device)
+    wanted = read_strategy(strategy or choice.get("strategy"), ranks)
+    mesh = devices.make_mesh(wanted, device, ranks)
+    model.to(device)
+    if mesh is not None:
+        devices.broadcast(model)
+    layout.choose(devices.layout_of(wanted, mesh))
+    _say(differences(model, wanted, layout.current()))
+    example = _example(example, device)
+    precision = precision or choice.get("precision")
+    compiled = choice.get("compiler") == "compiled" if compiled is None else compiled
+    made, outer = _wrap(model, wanted, mesh, example, precision, compiled)
+    remember(outer, made)
+    bare = outer.module if isinstance(outer, DistributedDataParallel) else outer
+    return outer, make_optimizer(bare)
+
+
+def planned():
+    """The plan's choice that this process was started with, as a mapping; empty without one.
+
+    Raises:
+        LoopError: The variable holds something else.
+    """
+    text = os.environ.get(CHOICE_VARIABLE)
+    if not text:
+        return {}
+    try:
+        choice = json.loads(text)
+    except ValueError:
+        choice = None
+    if not isinstance(choice, dict):
+        raise LoopError(
+            "`%s` holds no choice of a plan" % CHOICE_VARIABLE,
+            "unset it, or start with `paceline run PLAN -- …`",
+        )
+    return choice
+
+
+def read_strategy(text, ranks):
+    """The strategy of a text that the loop has engines for; data parallel over all without one.
+
+    Raises:
+        LoopError: It cannot be read, or names what the loop has no engine for.
+    """
+    strategy = parse(text or "dp%d" % ranks)
+    reasons = refusals(strategy)
+    if reasons:
+        raise LoopError(
+            "`%s` is not run here: %s" % (strategy.text, "; ".join(reasons)),
+            "ask the plan for others with `--strategies dp,fsdp,recompute,tp,pp`",
+        )
+    return strategy
+
+
+def _say(sentences):
+    if layout.current().rank == 0:
+        for one in sentences:
+            print("paceline: other than on one device: " + one, file=sys.stderr)
+
+
+def _example(example, device):
+    if example is None:
+        return None
+    example = example if isinstance(example, tuple) else (example,)
+    return tuple(one.to(device) if isinstance(one, torch.Tensor) else one for one in example)
+
+
+def _wrap(model, strategy, mesh, example, precision, compiled):
+    """The model in all its wrappers, from the inside out."""
+    pipeline = None
+    if size(strategy, "pp") > 1:
+        from .stages import cut
+
+        pipeline = cut(model, strategy, mesh, _needed(example, "pp"))
+        model = pipeline.module
+    if size(strategy, "tp") > 1:
+        from .tensor_parallel import split
+
+        split(model, mesh["tp"], _needed(example, "tp"))
+    if strategy.recompute != "none":
+        recompute(model, strategy)
+    if precision:
+        set_precision(model, precision)
+    if compiled:
+        for one in blocks(model) or [model]:
+            one.compile()
+    outer = _replicate(model, strategy, mesh)
+    if pipeline is not None:
+        pipeline.attach(outer)
+        return Made(strategy, mesh, outer, pipeline), pipeline
+    return Made(strategy, mesh, outer, None), outer
+
+
+def _needed(example, axis):
+    if example is None:
+        raise LoopError(
+            "`%s` tries the model once, and has nothing to try it with" % axis,
+            "pass `example=` the inputs of one microbatch",
+        )
+    return example
+
+
+def _replicate(model, strategy, mesh):
+    """Data parallel, plain or sharded; the model itself where its samples are one rank's."""
+    if is_sharded(strategy) or strategy.sharding == "zero1":
+        return _shard(model, strategy, mesh)
+    if size(strategy, "dp") == 1:
+        return model
+    if size(strategy, "tp") > 1:
+        return _shard(model, strategy, mesh)
+    ids = [next(model.parameters()).device] if mesh.device_type == "cuda" else None
+    return DistributedDataParallel(
+        model,
+        device_ids=ids,
+        device_mesh=mesh["dp"],
+        gradient_as_bucket_view=True,
+        broadcast_buffers=has_running_statistics(model),
+    )
+
+
+def _shard(model, strategy, mesh):
+    from torch.distributed.fsdp import fully_shard
+
+    axes = dict(strategy.axes)
+    names = [name for name in ("dp", "fsdp") if name in axes]
+    submesh = mesh[tuple(names)] if len(names) > 1 else mesh[names[0]]
+    for one in [*units(model), model]:
+        fully_shard(one, mesh=submesh, reshard_after_forward=keeps_sharded(strategy))
+    return model
+
+
+def recompute(model, strategy):
+    """Compute what is inside the blocks again in backward.
+
+    Raises:
+        LoopError: The model has no repeated blocks.
+    """
+    from torch.utils.checkpoint import checkpoint
+
+    chosen = units(model) if strategy.recompute == "full" else blocks(model)
+    if not chosen:
+        raise LoopError(
+            "`recompute-%s` finds no repeated blocks in %s"
+            % (strategy.recompute, type(model).__name__),
+            "keep the blocks of the model in a `ModuleList` or a `Sequential`",
+        )
+    for one in chosen:
+        one.forward = _Recomputed(one.forward, checkpoint)
+
+
+class _Recomputed:
+    """A forward pass that keeps its inputs alone."""
+
+    def __init__(self, forward, checkpoint):
+        self.forward, self.checkpoint = forward, checkpoint
+
+    def __call__(self, *args, **kwargs):
+        return self.checkpoint(self.forward, *args, use_reentrant=False, **kwargs)
+
+
+def set_precision(model, precision):
+    """Run the model's forward pass in a precision of the plan.
+
+    Raises:
+        LoopError: PyTorch has no switch for it.
+    """
+    if precision not in _KNOWN_PRECISIONS:
+        raise LoopError(
+            "precision `%s` needs a library of its own" % precision,
+            "one of %s" % ", ".join(_KNOWN_PRECISIONS),
+        )
+    if precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    if precision in _DTYPES:
+        model.forward = _Autocast(model.forward, model, _DTYPES[precision])
+
+
+class _Autocast:
+    """A forward pass in autocast."""
+
+    def __init__(self, forward, model, dtype):
+        self.forward, self.dtype = forward, dtype
+        self.device_type = next(model.parameters()).device.type
+
+    def __call__(self, *args, **kwargs):
+        with torch.autocast(self.device_type, self.dtype):
+            return self.forward(*args, **kwargs)
+
+
+def has_running_statistics(model):
+    """Whether some layer keeps statistics of the samples that it sees."""
+    kinds = nn.modules.batchnorm._NormBase
+    return any(isinstance(one, kinds) and one.track_running_stats for one in model.modules())
+
+
+def differences(model, strategy, share):
+    """What legitimately differs from one process that sees all samples at once, as sentences.
+
+    Args:
+        model: Before it is wrapped.
+        strategy: How it will be.
+        share: Its layout.
+    """
+    pieces = share.data_ranks * strategy.microbatches
+    norms = [one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+    drops = [one for one in model.modules() if isinstance(one, nn.modules.dropout._DropoutNd)]
+    drops = [one for one in drops if one.p > 0]
+    found = []
+    if norms and pieces > 1:
+        found.append(
+            "%d batch norms take their statistics of one microbatch of one rank, 1/%d of a step"
+            % (len(norms), pieces)
+        )
+    if drops and (pieces > 1 or strategy.axes):
+        found.append("%d dropouts draw other numbers for each rank and microbatch" % len(drops))
+    return found
