@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         trace,
         why_not,
     )
+    from paceline.app.api.prices import offers_history, offers_refresh, offers_rollback
     from paceline.app.api.running import run, runs_follow, runs_list, runs_show, runs_stop
     from paceline.app.api.stack import stack_check, stack_explain, stack_images, stack_resolve
     from paceline.app.output import to_dict, to_json
@@ -83,6 +84,9 @@ __all__ = [
     "measure",
     "models",
     "offers",
+    "offers_history",
+    "offers_refresh",
+    "offers_rollback",
     "own",
     "plan",
     "pool",
@@ -114,6 +118,7 @@ __all__ = [
 
 _CATALOG = ("devices", "models", "offers")
 _CALIBRATION = ("calibrate", "calibrate_list", "calibrate_undo", "trials")
+_PRICES = ("offers_history", "offers_refresh", "offers_rollback")
 _DECISIONS = ("bill", "feed", "fits", "lifecycle", "own", "pool")
 _MACHINE = ("ceilings", "compare", "doctor", "export", "measure", "report")
 #: Where each public name is defined.
@@ -121,6 +126,7 @@ HOMES = {
     **dict.fromkeys(__all__, "paceline.app.api.planning"),
     **dict.fromkeys(_CATALOG, "paceline.app.api.catalog"),
     **dict.fromkeys(_CALIBRATION, "paceline.app.api.calibration"),
+    **dict.fromkeys(_PRICES, "paceline.app.api.prices"),
     **dict.fromkeys(_DECISIONS, "paceline.app.api.decisions"),
     **dict.fromkeys(_MACHINE, "paceline.app.api.machine"),
     **dict.fromkeys((n for n in __all__ if n.startswith("stacks_")), "paceline.app.api.machine"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from typing import Any
 
 
 @cache
@@ -21,3 +24,18 @@ def shipped_rows(room: str, table: str) -> tuple[dict[str, str], ...]:
     path = resources.files(f"paceline.{room}") / "data" / table
     with path.open(encoding="utf-8") as lines:
         return tuple(csv.DictReader(lines))
+
+
+@cache
+def shipped_toml(room: str, name: str) -> Mapping[str, Any]:
+    """One shipped TOML file, read once per process.
+
+    Args:
+        room: Package that owns the file.
+        name: Of the file.
+
+    >>> sorted(shipped_toml("catalog", "feeds.toml"))[0]
+    'aws'
+    """
+    path = resources.files(f"paceline.{room}") / "data" / name
+    return tomllib.loads(path.read_text(encoding="utf-8"))

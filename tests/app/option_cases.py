@@ -63,6 +63,7 @@ _TO_DOCKER = "deploy {plan} --to docker --command 'python t.py' --dry-run"
 _TO_PODS = "deploy {plan} --to kubernetes --image me/x:1 --command t.py --dry-run"
 _WRITTEN = "deploy {plan} --to slurm --command 'python t.py'"
 _OWN_ROWS = "calibrate {own_rows} --facts {lab} --out {page}"
+_QUOTES = "offers refresh {quotes} --dry-run"
 _JOB = "predict 'gpt2 train bf16 eager dp8 batch=4'"
 _BILL = "bill aws/p4d.24xlarge 24h --as-of 2026-11-20"
 _SPOT = f"{_BILL} --term spot"
@@ -175,6 +176,16 @@ CASES: dict[str, dict[str, Case]] = {
         "offers --as-of 2026-11-20", cloud="aws", region="us-east", min_devices="8",
         min_memory="64GB", max_price="2", spot=None, all=None, as_of="2024-06-01", facts="{lab}",
     ),
+    "offers refresh": {
+        "--seen-on": Case(f"{_QUOTES} --seen-on 2026-11-20 --cloud nebius", "2026-11-19"),
+        "--cloud": Case(f"{_QUOTES} --seen-on 2026-11-20 --cloud nebius", "lambda"),
+        "--dry-run": Case(
+            "offers refresh {quotes} --seen-on 2026-11-20 --cloud nebius", None, "text"
+        ),
+    },
+    "offers rollback": {
+        "--shipped": Case("offers rollback", None, "text"),
+    },
     "stack resolve": _all(
         _RESOLVE, gpu="h100", driver="535", cuda="12.4", rocm="6.2", python="3.9", num="1",
         framework="jax", release="2.4", compiler="xla", system="windows",

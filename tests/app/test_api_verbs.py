@@ -52,7 +52,7 @@ def verbs(commands: click.Group, above: str = "") -> Iterator[tuple[str, click.C
         if isinstance(command, click.Group):
             yield from verbs(command, f"{name}_")
         else:
-            yield f"{above}{name}", command
+            yield f"{above}{name}".replace(" ", "_"), command
 
 
 VERBS = dict(verbs(build_commands()))

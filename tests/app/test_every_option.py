@@ -19,6 +19,7 @@ import paceline
 from paceline.app.api import running
 from paceline.app.main import build_commands
 from paceline.app.truth import measuring
+from paceline.catalog import refreshed
 from paceline.errors import InvalidInputError
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
@@ -85,13 +86,20 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "pool": str(scenarios / "pool.yaml"),
         "lifecycle": str(scenarios / "lifecycle.yaml"),
         "empty": str(folder / "empty"),
+        "quotes": str(ROOT / "tests/unit/catalog/feeds/skypilot_nebius.csv"),
     }
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
-    """No store of this machine, and pages whose pictures are their specifications."""
+def alone(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], tmp_path: Path) -> None:
+    """Nothing kept on this machine, and pages whose pictures are their specifications."""
     monkeypatch.setenv("PACELINE_STORE", files["empty"])
+    offers = tmp_path / "offers"
+    monkeypatch.setenv("PACELINE_OFFERS", str(offers))
+    offers.mkdir()
+    for name in ("20261101T000000-001.csv", "20261102T000000-001.csv"):
+        (offers / name).write_text(",".join(refreshed.COLUMNS) + "\n")
+    (offers / "current").write_text("20261102T000000-001.csv\n")
     monkeypatch.setattr("paceline.reporting.charts.drawing._library", _Drawing)
 
 

@@ -42,6 +42,8 @@ def unknown_words(commands: click.Group, told: str) -> list[str]:
         verb = words.pop(0)
         if verb.startswith("-") or verb.isupper():
             break
+        if words and f"{verb} {words[0]}" in command.commands:
+            verb = f"{verb} {words.pop(0)}"
         if verb not in command.commands:
             return [verb]
         command = command.commands[verb]

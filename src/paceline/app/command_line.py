@@ -124,7 +124,9 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click's, with near names on a miss."""
+        """As click's, with names of two words, and with near names on a miss."""
+        if (both := " ".join(args[:2])) in self.commands and len(args) > 1:
+            return both, self.commands[both], args[2:]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             command = f"{ctx.command_path} --help"
             raise UnknownNameError.from_name("command", args[0], self.commands, command=command)

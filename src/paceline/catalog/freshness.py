@@ -8,6 +8,8 @@ from paceline.catalog.entities import Offer
 
 #: A price older than this says what was, not what is: prices moved by up to 2x within two years.
 MAX_PRICE_AGE_DAYS = 365
+#: A catalogue whose newest price is older says so first.
+OLD_CATALOGUE_DAYS = 92
 
 
 def is_fresh(offer: Offer, today: date, *, max_age_days: int = MAX_PRICE_AGE_DAYS) -> bool:

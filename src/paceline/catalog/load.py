@@ -1,4 +1,4 @@
-"""The catalogue: what is shipped, and what the user adds from files."""
+"""The catalogue: what is shipped, the prices a user refreshed, and what they add from files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
+from paceline.catalog.quotes import with_quotes
+from paceline.catalog.refreshed import current_name, current_quotes
 from paceline.catalog.tables import shipped_catalog
 
 
@@ -20,6 +22,8 @@ def load_catalog(extra_files: Sequence[Path] = ()) -> Catalog:
         InvalidInputError: A file that cannot be read or used.
     """
     catalog = shipped_catalog()
+    if current_name() is not None:
+        catalog = with_quotes(catalog, current_quotes())
     if extra_files:
         from paceline.catalog.user_files import with_user_file  # pydantic: only when needed
 

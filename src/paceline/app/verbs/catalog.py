@@ -11,6 +11,7 @@ from paceline.app.api.catalog import offers as find_offers
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of
 from paceline.app.requests.plan_request import read_day
+from paceline.app.verbs import prices
 from paceline.catalog.entities import Device
 from paceline.reporting.screens.catalogs import (
     device_page,
@@ -27,6 +28,7 @@ def register(app: Commands) -> None:
     """Add the verbs."""
     app.add_verb("devices", devices)
     app.add_verb("offers", offers)
+    prices.register(app)
 
 
 @common.answers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
+from datetime import date
+
+from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS, OLD_CATALOGUE_DAYS
 from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
 from paceline.planning.explain.wording import cost_value_text, plural
@@ -33,6 +35,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
     """One sentence each; stale prices, a short name's reading and the reference job first."""
     found = (
         _stale_prices(search),
+        _old_catalogue(search),
         search.workload.reading,
         search.job.assumption,
         search.workload.item,
@@ -203,7 +206,7 @@ def _electricity(search: Search) -> str:
 def _prices(search: Search) -> str:
     if search.places.is_owned.all():
         return ""
-    dates = [p.priced_on for p in search.found.places if p.price_state == "fresh" and p.priced_on]
+    dates = _days_of_prices(search)
     kind = "on-demand and spot" if search.goal.allow_spot else "on-demand"
     if not dates:
         return f"{kind} prices"
@@ -211,6 +214,23 @@ def _prices(search: Search) -> str:
     first, last = min(dates), max(dates)
     seen = f"on {first}" if first == last else f"between {first} and {last}"
     return f"{kind}, {fresh} seen {seen}, in USD before tax"
+
+
+def _old_catalogue(search: Search) -> str:
+    """Prices move by a tenth in a season: a catalogue that is older says so before all else."""
+    dates = _days_of_prices(search)
+    if not dates or (search.question.today - max(dates)).days <= OLD_CATALOGUE_DAYS:
+        return ""
+    return (
+        f"no price is younger than three months, the newest is of {max(dates)}: "
+        "`paceline offers refresh` reads today's"
+    )
+
+
+def _days_of_prices(search: Search) -> list[date]:
+    if search.places.is_owned.all():
+        return []
+    return [p.priced_on for p in search.found.places if p.price_state == "fresh" and p.priced_on]
 
 
 def _input_side(search: Search) -> str:

@@ -1,0 +1,107 @@
+"""Refreshed prices as text and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from paceline.catalog.quotes import PriceChange
+from paceline.catalog.refreshed import KeptPrices, Refresh
+from paceline.reporting.tables import Column, Table
+
+#: More changes than this are counted, not listed.
+_MAX_LINES = 20
+
+
+def feed_table(page: Refresh) -> Table:
+    """One line per feed."""
+    return Table(
+        columns=(
+            Column(title="feed"),
+            Column(title="prices", is_number=True),
+            Column(title="new", is_number=True),
+            Column(title="left out", is_number=True, drop_order=1),
+            Column(title="problem", min_width=20),
+        ),
+        rows=tuple(
+            (one.feed, str(one.num_prices), str(one.num_new), str(one.num_left_out), one.problem)
+            for one in page.feeds
+        ),
+    )
+
+
+def refresh_lines(page: Refresh) -> Iterator[str]:
+    """What the refresh comes to, in sentences."""
+    num_new = sum(one.num_new for one in page.feeds)
+    moved = len(page.changes) - num_new
+    held = f", {len(page.held_back):,} held back" if page.held_back else ""
+    yield (
+        f"{moved:,} prices moved, {num_new:,} offers are new, {page.num_unchanged:,} stay{held}; "
+        f"prices of {page.day}"
+    )
+    if page.table is None:
+        yield "nothing was written (--dry-run)"
+    else:
+        yield f"in force as {page.table} · paceline offers rollback goes back"
+
+
+def change_table(page: Refresh) -> Table:
+    """The largest moves, then new offers."""
+    shown = page.changes[:_MAX_LINES]
+    more = len(page.changes) - len(shown)
+    rows = [(c.name, _usd(c.old_usd_per_hour), _usd(c.new_usd_per_hour), _move(c)) for c in shown]
+    if more:
+        rows.append((f"… {more:,} more (--json has all)", "", "", ""))
+    return Table(
+        columns=(
+            Column(title="offer", min_width=20),
+            Column(title="USD/h before", is_number=True),
+            Column(title="now", is_number=True),
+            Column(title="change", is_number=True),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def held_back_table(page: Refresh) -> Table:
+    """Doubtful prices with the reason."""
+    shown = page.held_back[:_MAX_LINES]
+    more = len(page.held_back) - len(shown)
+    rows = [
+        (h.name, _usd(h.old_usd_per_hour), _usd(h.quoted_usd_per_hour), h.reason) for h in shown
+    ]
+    if more:
+        rows.append((f"… {more:,} more (--json has all)", "", "", ""))
+    return Table(
+        columns=(
+            Column(title="held back", min_width=20),
+            Column(title="USD/h stays", is_number=True),
+            Column(title="quoted", is_number=True),
+            Column(title="because", min_width=20),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def history_table(kept: Sequence[KeptPrices]) -> Table:
+    """One line per refresh."""
+    return Table(
+        columns=(
+            Column(title="refresh"),
+            Column(title="prices", is_number=True),
+            Column(title="newest"),
+            Column(title=""),
+        ),
+        rows=tuple(
+            (k.name, str(k.num_prices), str(k.newest_on), "in force" if k.is_current else "")
+            for k in kept
+        ),
+    )
+
+
+def _usd(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _move(change: PriceChange) -> str:
+    old = change.old_usd_per_hour
+    return "new" if not old else f"{(change.new_usd_per_hour / old - 1) * 100:+.0f} %"
