@@ -24,7 +24,7 @@ from scoreboard.quoted import scoreboard
 import paceline
 from paceline.app.command_line import help_of
 from paceline.app.main import build_commands
-from paceline.catalog.load import load_catalog
+from paceline.catalog.tables import shipped_catalog
 from paceline.reporting.screens.catalogs import device_table, offer_table
 from paceline.reporting.tables import markdown_table
 
@@ -101,7 +101,7 @@ def _with_star(signature: inspect.Signature) -> Iterator[object]:
 
 def devices_page() -> str:
     """Every device."""
-    catalog = load_catalog()
+    catalog = shipped_catalog()
     table = markdown_table(device_table(catalog.devices))
     return (
         f"# Devices\n\nWritten by `make docs` from the catalogue of {catalog.version}. Rates are "
@@ -112,7 +112,7 @@ def devices_page() -> str:
 
 def offers_page() -> str:
     """Every offer."""
-    catalog = load_catalog()
+    catalog = shipped_catalog()
     newest = max(offer.priced_on for offer in catalog.offers if offer.priced_on)
     table = markdown_table(offer_table(catalog.offers, newest))
     return (
