@@ -8,6 +8,8 @@ from importlib import import_module
 
 #: Where each public name is defined.
 HOMES = {
+    "IMAGENET": "feeding.feeder",
+    "feed": "feeding.feeder",
     "parallelize": "parallel.parallelize",
     "forward_backward": "parallel.microbatches",
     "mean_loss": "parallel.microbatches",

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import samples
 
-from paceline.loop.feeding.decode import DamagedSample, Limits, Recipe, decode
+from paceline.loop.decode import DamagedSample, Limits, Recipe, decode
 from paceline.loop.readers import UnreadableData, open_reader
 
 LIMITS = Limits(pixels=2**22, sample_bytes=2**22, scans=100)

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image, ImageOps
 from tests.unit.loop import samples
 
-from paceline.loop.feeding import decode as decoding
-from paceline.loop.feeding.decode import DamagedSample, Limits, Recipe, crop_box, decode
+from paceline.loop import decode as decoding
+from paceline.loop.decode import DamagedSample, Limits, Recipe, crop_box, decode
 
 _CENTRE = Recipe(24, 0.875, False, False)
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.loop import damage, samples
 
-from paceline.loop.feeding.decode import DamagedSample
+from paceline.loop.decode import DamagedSample
 from paceline.loop.readers import Synthetic, UnreadableData, open_reader
 from paceline.loop.readers import tables as table_readers
 

@@ -1,1 +1,1 @@
-"""What ``feed`` is made of: decoding, batches, threads, processes, and how many of them."""
+"""What ``feed`` is made of: batches, threads, processes, and how many of them."""

@@ -48,7 +48,7 @@ def open_reader(data, window=None, dtype=None, limits=None):
             data set with ``len`` and ``[]``; or a reader.
         window: Tokens of a sample; for token files.
         dtype: Of token files without a header, such as ``"uint16"``.
-        limits: Of type ``feeding.decode.Limits``.
+        limits: Of type ``decode.Limits``.
 
     Raises:
         UnreadableData: Nothing there that a reader knows.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..feeding.decode import DamagedSample
+from ..decode import DamagedSample
 from .records import NO_LABEL, Stored, UnreadableData
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from ..feeding.decode import LIMITS, DamagedSample
+from ..decode import LIMITS, DamagedSample
 from .records import IMAGE_SUFFIXES, NO_LABEL, Stored, UnreadableData
 
 

@@ -12,7 +12,7 @@ import mmap
 import os
 import struct
 
-from ..feeding.decode import LIMITS
+from ..decode import LIMITS
 from .records import Damage, Spans, UnreadableData
 
 _MAGIC, _VERSIONS = 0xBEEFC0DE, (1,)

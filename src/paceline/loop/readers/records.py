@@ -5,8 +5,8 @@ import threading
 from array import array
 from collections import namedtuple
 
+from ..decode import LIMITS, DamagedSample
 from ..errors import LoopError
-from ..feeding.decode import LIMITS, DamagedSample
 
 #: ``data`` of a sample (bytes of an image, or an array), and its label; -1 where there is none.
 Stored = namedtuple("Stored", ["data", "label"])

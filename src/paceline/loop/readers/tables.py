@@ -10,7 +10,7 @@ import os
 import threading
 from collections import OrderedDict
 
-from ..feeding.decode import LIMITS, DamagedSample
+from ..decode import LIMITS, DamagedSample
 from .records import NO_LABEL, Damage, Stored, UnreadableData
 
 _LABELS = ("label", "labels", "class", "target", "cls", "fine_label")

@@ -9,7 +9,7 @@ Source: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Ta
 import os
 from array import array
 
-from ..feeding.decode import LIMITS
+from ..decode import LIMITS
 from .records import IMAGE_SUFFIXES, NO_LABEL, Damage, Spans, UnreadableData
 
 _BLOCK = 512

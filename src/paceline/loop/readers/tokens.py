@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from ..feeding.decode import DamagedSample
+from ..decode import DamagedSample
 from .records import NO_LABEL, Damage, Stored, UnreadableData
 
 _KINDS = ("uint8", "uint16", "uint32", "int32", "int64")

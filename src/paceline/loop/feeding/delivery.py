@@ -1,0 +1,139 @@
+"""From the buffers to the device: bytes are sent, and normalised there.
+
+On CUDA buffers are pinned, and copied on a stream of their own while the device computes. On the
+CPU the tensors are the buffers themselves, reused only when nobody holds them any more.
+"""
+
+from collections import deque
+
+import numpy as np
+import torch
+
+#: Batches whose copy is under way while the device computes.
+_COPIED_AHEAD = 2
+
+
+class Batch(tuple):
+    """``(inputs, labels)``; unpacks like a pair.
+
+    Attributes:
+        indices: The sample of each row.
+        num_own: Rows that this rank counts; 0 where it reads another's sample to keep step.
+        size: Samples of the batch on all ranks.
+    """
+
+    def __new__(cls, inputs, labels, indices, num_own, size):
+        self = tuple.__new__(cls, (inputs, labels))
+        self.indices, self.num_own, self.size = indices, num_own, size
+        return self
+
+
+def deliver_to(device, kind, filler, normalise, precision):
+    """The delivery for a device."""
+    device = torch.device("cpu" if device is None else device)
+    change = _Change(kind, filler, normalise, precision, device)
+    return OverCuda(device, change, filler) if device.type == "cuda" else InMemory(device, change)
+
+
+class _Change:
+    """What happens on the device: channels first, tokens widened, normalised."""
+
+    def __init__(self, kind, filler, normalise, precision, device):
+        self.is_image = kind == "image" and len(filler.shape) == 3 and filler.dtype == "uint8"
+        self.is_tokens = kind == "tokens"
+        self.precision = precision or torch.float32
+        self.scale = None
+        if normalise is not None and not self.is_image:
+            raise ValueError("only images of bytes are normalised")
+        if normalise is not None:
+            mean, deviation = (torch.tensor(v, dtype=torch.float32) for v in normalise)
+            shape = (1, -1, 1, 1)
+            self.scale = (1 / (255 * deviation)).view(shape).to(device, self.precision)
+            self.offset = (-mean / deviation).view(shape).to(device, self.precision)
+
+    def __call__(self, inputs, labels):
+        if self.is_tokens:
+            wide = inputs.to(torch.int64)
+            return wide[:, :-1], wide[:, 1:]
+        if self.is_image:
+            inputs = inputs.permute(0, 3, 1, 2)
+        if self.scale is not None:
+            inputs = torch.addcmul(self.offset, inputs.to(self.precision), self.scale)
+        return inputs, labels
+
+
+class InMemory:
+    """Deliver to the CPU, or by a plain copy to a device that is not CUDA."""
+
+    new_arrays = None
+
+    def __init__(self, device, change):
+        self.device, self.change = device, change
+
+    def __call__(self, filled_batches):
+        for engine, (filled, indices, own, size) in filled_batches:
+            count, buffer = len(indices), filled.buffer
+            is_shared = isinstance(buffer, int)
+            inputs, labels = (_tensor(a[:count], is_shared) for a in (filled.inputs, filled.labels))
+            filled = None
+            if self.device.type != "cpu":
+                inputs, labels = inputs.to(self.device), labels.to(self.device)
+            inputs, labels = self.change(inputs, labels)
+            engine.give_back(buffer, is_shared)
+            batch = Batch(inputs, labels, indices, own, size)
+            inputs = labels = buffer = None
+            yield batch
+            batch = None
+
+
+class OverCuda:
+    """Deliver to a CUDA device over pinned buffers and a stream of its own."""
+
+    def __init__(self, device, change, filler):
+        self.device, self.change, self.filler = device, change, filler
+        self.stream = torch.cuda.Stream(device)
+
+    def new_arrays(self, num_rows):
+        """Pinned arrays of one batch."""
+        shape, kind = (num_rows, *self.filler.shape), getattr(torch, self.filler.dtype)
+        inputs = torch.empty(shape, dtype=kind, pin_memory=True)
+        labels = torch.empty(num_rows, dtype=torch.int64, pin_memory=True)
+        return inputs.numpy(), labels.numpy()
+
+    def __call__(self, filled_batches):
+        waiting = deque()
+        for engine, (filled, indices, own, size) in filled_batches:
+            tensors, copied = self._copy(filled, len(indices))
+            waiting.append((engine, filled.buffer, tensors, copied, (indices, own, size)))
+            if len(waiting) >= _COPIED_AHEAD:
+                yield Batch(*self._arrived(waiting.popleft()))
+        while waiting:
+            yield Batch(*self._arrived(waiting.popleft()))
+
+    def _copy(self, filled, count):
+        """Begin the copy of a batch; what happens to it on the device goes on the same stream."""
+        with torch.cuda.stream(self.stream):
+            sent = [
+                torch.from_numpy(a[:count]).to(self.device, non_blocking=True)
+                for a in (filled.inputs, filled.labels)
+            ]
+            tensors = self.change(*sent)
+            copied = torch.cuda.Event()
+            copied.record(self.stream)
+        return tensors, copied
+
+    def _arrived(self, sent):
+        """The batch for the stream that computes; its buffer is free as soon as it was copied."""
+        engine, buffer, tensors, copied, rest = sent
+        computing = torch.cuda.current_stream(self.device)
+        computing.wait_event(copied)
+        for tensor in tensors:
+            tensor.record_stream(computing)
+        copied.synchronize()
+        engine.give_back(buffer, True)
+        return (*tensors, *rest)
+
+
+def _tensor(array, is_shared):
+    """The array as a tensor; of memory that is reused at once, a copy."""
+    return torch.from_numpy(np.array(array) if is_shared else array)

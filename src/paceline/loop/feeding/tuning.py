@@ -1,0 +1,140 @@
+"""How many threads: from what a sample costs, confirmed within two seconds, corrected later.
+
+A sample takes ``work_s`` of a core and waits ``wait_s`` for storage. On ``cores`` cores, ``n``
+threads make ``min(n / (work_s + wait_s), cores / work_s)`` samples a second, so that
+``cores * (1 + wait_s / work_s)`` of them are enough; more cost switches and memory.
+"""
+
+import math
+import os
+import time
+from collections import namedtuple
+
+#: What was chosen, and the samples per second that the model expects and that were then measured.
+Choice = namedtuple("Choice", ["num_threads", "expected_per_s", "measured_per_s"])
+
+_MOST_THREADS = 64
+#: A trial of another number lasts so long; it is kept if it gives so much more.
+_WINDOW_S, _LEAST_GAIN = 0.4, 1.04
+#: Settled numbers are tried again after so long, if the consumer waits.
+_AGAIN_S = 20.0
+#: Samples from which the model is read.
+_LEARNED_FROM = 24
+
+
+def num_cores():
+    """Cores that this process may use: its affinity, and the quota of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        cores = min(cores, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        pass
+    return max(1, cores)
+
+
+def expected_per_s(spent, num_threads, cores):
+    """Samples per second of so many threads, from the time that some samples took."""
+    work_s, wait_s = _cost(spent)
+    return min(num_threads / (work_s + wait_s), cores / work_s)
+
+
+def enough_threads(spent, cores):
+    """Fewest threads that use all cores."""
+    work_s, wait_s = _cost(spent)
+    return max(1, min(_MOST_THREADS, math.ceil(cores * (1 + wait_s / work_s) - 0.25)))
+
+
+def _cost(spent):
+    """Core time of a sample, and what it waits for storage.
+
+    Waiting for a core shows in both stages alike: only what reading waits beyond that is storage.
+    """
+    crowding = max(1.0, spent.work_s / max(spent.work_cpu_s, 1e-9))
+    work_s = max((spent.work_cpu_s + spent.read_cpu_s) / spent.samples, 1e-9)
+    wait_s = max(0.0, spent.read_s - crowding * spent.read_cpu_s) / spent.samples
+    return work_s, wait_s
+
+
+class Tuner:
+    """Sets the number of threads of an engine while batches are taken from it.
+
+    Args:
+        engine: With ``resize``, ``spent`` and ``num_filled``.
+        cores: To be used.
+        clock: For the tests.
+
+    Attributes:
+        choice: Of type ``Choice``; None until samples were seen.
+    """
+
+    def __init__(self, engine, cores, clock=time.perf_counter):
+        self.engine, self.cores, self.clock = engine, cores, clock
+        self.choice, self.num_threads = None, cores
+        self._start, self._filled, self._waited_s = clock(), 0, 0.0
+        self._rates, self._trials, self._settled_at = {}, None, None
+
+    def after_batch(self, waited_s):
+        """Note how long a batch was waited for; change the number if it is time for that."""
+        self._waited_s += waited_s
+        if self.choice is None:
+            self._choose()
+        elif self.clock() - self._start >= _WINDOW_S:
+            self._end_window()
+
+    def _choose(self):
+        spent = self.engine.spent
+        if spent.samples < _LEARNED_FROM:
+            return
+        number = enough_threads(spent, self.cores)
+        self.choice = Choice(number, expected_per_s(spent, number, self.cores), None)
+        self._trials = [number, number + max(1, number // 2), max(1, number - 1)]
+        self._try(self._trials.pop(0))
+
+    def _try(self, number):
+        self.num_threads = number
+        self.engine.resize(number)
+        self._start, self._filled, self._waited_s = self.clock(), self.engine.num_filled, 0.0
+
+    def _end_window(self):
+        """A window counts only if the consumer waited in it: else it shows the device's rate."""
+        now = self.clock()
+        seconds = now - self._start
+        rate = (self.engine.num_filled - self._filled) / seconds
+        is_bound = self._waited_s > 0.2 * seconds
+        if self._trials is None:
+            self._rest(now, rate, is_bound)
+        elif not is_bound:
+            self._trials = None
+            self._settle(self.choice.num_threads, rate, now)
+        else:
+            self._rates[self.num_threads] = rate
+            self._next_trial(now)
+
+    def _next_trial(self, now):
+        waiting = [n for n in self._trials if n not in self._rates]
+        if waiting:
+            self._trials = waiting[1:]
+            self._try(waiting[0])
+            return
+        first = self.choice.num_threads
+        best = max(self._rates, key=lambda n: self._rates[n])
+        if self._rates[best] < _LEAST_GAIN * self._rates[first]:
+            best = first
+        self._trials = None
+        self._settle(best, self._rates[best], now)
+
+    def _settle(self, number, rate, now):
+        self.choice = self.choice._replace(num_threads=number, measured_per_s=rate)
+        self._settled_at = now
+        self._try(number)
+
+    def _rest(self, now, rate, is_bound):
+        """Settled: look again after a while, if the consumer still waits."""
+        self._start, self._filled, self._waited_s = now, self.engine.num_filled, 0.0
+        if is_bound and now - self._settled_at > _AGAIN_S:
+            number = self.choice.num_threads
+            self._rates = {}
+            self._trials = [number + 1, max(1, number - 1)]
+            self._try(number)
