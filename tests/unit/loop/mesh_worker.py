@@ -14,6 +14,7 @@ from mesh_models import CNN, GPT, loss_of, samples
 
 from paceline.loop import forward_backward, layout, mean_loss, parallelize
 from paceline.loop.errors import LoopError
+from paceline.loop.parallel.notation import parse, size
 
 GLOBAL_BATCH = 16
 OPTIMIZERS = {
@@ -61,11 +62,9 @@ def difference(kind, optimizer, strategy, dtype, steps):
         for weight in model.parameters():
             torch.nn.init.normal_(weight)
     inputs, _ = next(batches(kind, dtype, 1))
-    parts = 1
-    for axis in strategy.split("/")[0].split("+")[0].split("@")[0].split("."):
-        parts *= int(axis[-1]) if axis.startswith(("dp", "fsdp")) else 1
-    microbatches = int(strategy.split("/mb")[1].split("+")[0]) if "/mb" in strategy else 1
-    example = inputs[: GLOBAL_BATCH // parts // microbatches]
+    read = parse(strategy)
+    pieces = size(read, "dp") * size(read, "fsdp") * read.microbatches
+    example = inputs[: GLOBAL_BATCH // pieces]
     model, own = parallelize(model, OPTIMIZERS[optimizer], strategy, example=example)
     expected = alone(wanted, OPTIMIZERS[optimizer](wanted), kind, dtype, steps)
     found = together(model, own, kind, dtype, steps)

@@ -14,8 +14,14 @@ from paceline.loop.parallel import notation, parallelize  # noqa: E402
 from paceline.loop.parallel.blocks import blocks, units  # noqa: E402
 
 #: Of two ranks, few steps: all kinds once, half of them in microbatches.
-_QUICK = [("gpt", "adamw", "dp2/mb2"), ("cnn", "sgd", "fsdp2/mb2"), ("gpt", "sgd", "dp2+zero2")]
-_MESHES = {2: [], 4: ["dp4", "fsdp4/mb2", "dp2.fsdp2"]}
+_QUICK = [
+    ("gpt", "adamw", "dp2/mb2"), ("cnn", "sgd", "fsdp2/mb2"), ("gpt", "sgd", "dp2+zero2"),
+    ("gpt", "adamw", "tp2"), ("tied", "adamw", "pp2+recompute-block"),
+]  # fmt: skip
+_MESHES = {
+    2: ["tp2", "pp2/mb4"],
+    4: ["dp4", "fsdp4/mb2", "dp2.fsdp2", "dp2.tp2/mb2", "pp2.dp2/mb2", "fsdp2.tp2"],
+}
 
 
 def _cases(dtype, optimizers, num_ranks, steps):
@@ -33,7 +39,7 @@ def test_two_ranks_train_as_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [4])
+@pytest.mark.parametrize("num_ranks", [2, 4])
 def test_fifty_steps_in_fp64_on_every_mesh(num_ranks):
     cases = _cases("float64", ("sgd", "adamw"), num_ranks, 50)
     found = dict(zip(map(str, cases), mesh_differences(num_ranks, cases), strict=True))
@@ -41,7 +47,7 @@ def test_fifty_steps_in_fp64_on_every_mesh(num_ranks):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [4])
+@pytest.mark.parametrize("num_ranks", [2, 4])
 def test_fifty_steps_in_fp32_on_every_mesh(num_ranks):
     cases = _cases("float32", ("sgd",), num_ranks, 50)
     found = dict(zip(map(str, cases), mesh_differences(num_ranks, cases), strict=True))

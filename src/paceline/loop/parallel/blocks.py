@@ -4,17 +4,17 @@ from torch import nn
 
 
 def blocks(model):
-    """Modules that repeat: those of the outermost lists, and else the parts of the outermost chain.
+    """Modules that repeat, as the planner has it: those whose name is a number, outermost first.
 
     Returns:
-        Modules with parameters, in the model's order, none inside another.
+        Modules with weights, in the model's order, none inside another.
     """
     found = []
-    for child in _entries(model) if isinstance(model, nn.Sequential) else model.children():
-        if isinstance(child, (nn.ModuleList, nn.Sequential)):
-            found += [one for one in _entries(child) if _has_weights(one)]
-        else:
+    for name, child in model.named_children():
+        if not name.isdigit():
             found += blocks(child)
+        elif _has_weights(child):
+            found.append(child)
     return found
 
 
@@ -24,14 +24,10 @@ def units(model):
     Modules that share a weight with another stay with the root, which gathers what is left.
     """
     chosen = blocks(model)
-    inside = {id(part) for one in chosen for part in one.modules()}
-    above = {id(model)}
-    for part in model.modules():
-        held = {id(one) for one in part.modules()}
-        if held & {id(one) for one in chosen} - {id(part)}:
-            above.add(id(part))
+    inside = {id(one) for one in chosen}
+    above = {id(part) for part in model.modules() if inside & set(map(id, part.modules()))} - inside
     beside = []
-    _collect(model, inside | {id(one) for one in chosen}, above, beside)
+    _collect(model, inside, above, beside)
     shared = shared_weights(model)
     return [one for one in chosen + beside if not _holds(one, shared)]
 
@@ -52,17 +48,6 @@ def _collect(module, inside, above, found):
             _collect(child, inside, above, found)
         elif _has_weights(child):
             found.append(child)
-
-
-def _entries(container):
-    """Modules of a list or chain; chains inside a chain are taken apart."""
-    found = []
-    for child in container.children():
-        if isinstance(child, (nn.Sequential, nn.ModuleList)) and len(list(child.children())) > 1:
-            found += _entries(child)
-        else:
-            found.append(child)
-    return found
 
 
 def _has_weights(module):

@@ -59,7 +59,7 @@ def forward_backward(model, loss, inputs, targets, weight=len):
     made = made_of(model)
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     if made.pipeline is not None:
-        return made.pipeline.step(loss, inputs, targets)
+        return made.pipeline.step(loss, inputs, targets, weight)
     pieces = list(zip(zip(*[_cut(one, made) for one in inputs]), _cut(targets, made)))
     counted = [float(weight(target)) for _, target in pieces]
     total = 0.0

@@ -1,0 +1,196 @@
+"""Pipeline stages: a model traced, cut where its cost halves, and run by PyTorch's schedules."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, pipeline
+
+from ..errors import LoopError
+from . import cuts
+from .blocks import shared_weights
+from .notation import size
+
+_SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+
+
+def cut(model, strategy, mesh, example):
+    """This process's stage of a model.
+
+    Args:
+        model: The whole, on every process.
+        strategy: With a ``pp`` axis.
+        mesh: Of the strategy.
+        example: Inputs of one microbatch of one process.
+
+    Raises:
+        LoopError: The model cannot be traced, or has too few places to cut.
+    """
+    group = mesh["pp"].get_group()
+    tied = shared_weights(model)
+    pipe = traced(model, size(strategy, "pp"), example)
+    device = next(model.parameters()).device
+    stage = pipe.build_stage(mesh["pp"].get_local_rank(), device, group)
+    names = {name: number for number, held in enumerate(sorted(tied.values())) for name in held}
+    _tidy(stage.submod, names)
+    return Pipeline(stage, strategy, group, names, len(example[0]))
+
+
+def traced(model, stages, example):
+    """A model as a pipe of so many stages.
+
+    Raises:
+        LoopError: It cannot be traced, or has too few places to cut.
+    """
+
+    def policy(graph_module):
+        found = cuts.profile(graph_module)
+        ends = cuts.choose(found, stages)
+        if ends is None:
+            raise LoopError(
+                "the graph of %s has no %d places to cut" % (type(model).__name__, stages - 1),
+                "use fewer stages, `dp` or `fsdp`",
+            )
+        for end in ends:
+            with graph_module.graph.inserting_after(found.nodes[end]):
+                graph_module.graph.call_function(torch.ops.pippy._pipe_split.default, ())
+        graph_module.recompile()
+        return graph_module
+
+    try:
+        return pipeline(model, mb_args=tuple(example), split_policy=policy)
+    except LoopError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise LoopError(
+            "`pp` cannot trace %s: %s" % (type(model).__name__, reason[0][:200]),
+            "use `dp`, `fsdp` or `tp`, or write the model without branches on values",
+        ) from error
+
+
+def _tidy(stage, tied):
+    """Drop weights that a stage does not use, and tie those again that it uses at two names.
+
+    Args:
+        stage: What tracing made.
+        tied: Number of each shared weight of the whole, by name.
+    """
+    used = {
+        str(node.target) for node in stage.graph.nodes if node.op in ("call_module", "get_attr")
+    }
+    first = {}
+    for name, weight in list(stage.named_parameters(remove_duplicate=False)):
+        owner, _, key = name.rpartition(".")
+        parts = name.split(".")
+        held = stage.get_submodule(owner)._parameters
+        if not any(".".join(parts[:k]) in used for k in range(1, len(parts) + 1)):
+            del held[key]
+        elif name in tied:
+            held[key] = first.setdefault(tied[name], weight)
+
+
+class Pipeline(nn.Module):
+    """One stage of a model, under the names that its weights have in the whole.
+
+    Attributes:
+        module: What the stage computes, before it is wrapped.
+        is_last: Whether it makes the outputs.
+    """
+
+    def __init__(self, stage, strategy, group, tied, num_samples):
+        super().__init__()
+        own = stage.submod
+        self._modules, self._parameters, self._buffers = (
+            own._modules, own._parameters, own._buffers,
+        )  # fmt: skip
+        vars(self)["module"] = own
+        self.is_last = stage.is_last
+        self._stage, self._strategy, self._group = stage, strategy, group
+        self._num_samples, self._weigh = num_samples, None
+        kind = _SCHEDULES[strategy.schedule]
+        self._schedule = kind(
+            stage, strategy.microbatches, loss_fn=self._loss_of, scale_grads=False
+        )
+        self._tied = self._partners(tied)
+
+    def attach(self, wrapped):
+        """Run the stage in its wrapper, which PyTorch asks for the stage's graph."""
+        if wrapped is not self.module:
+            vars(wrapped)["graph"] = self.module.graph
+        self._stage.submod = wrapped
+
+    def forward(self, *args, **kwargs):
+        """Refused: a stage alone gives no outputs."""
+        raise LoopError(
+            "a pipeline's stage gives no outputs of its own",
+            "run steps with `paceline.loop.forward_backward`",
+        )
+
+    def step(self, loss, inputs, targets, weight=len):
+        """Forward and backward of one step's samples, microbatch by microbatch.
+
+        Returns:
+            The mean loss of the samples; None on other stages than the last.
+
+        Raises:
+            LoopError: Not as many samples as the stages were traced with.
+        """
+        wanted = self._num_samples * self._strategy.microbatches
+        if len(inputs[0]) != wanted:
+            raise LoopError(
+                "%d samples came, and the stages were traced with %d microbatches of %d"
+                % (len(inputs[0]), self._strategy.microbatches, self._num_samples),
+                "leave out the last, smaller batch (`drop_last`)",
+            )
+        total = float(weight(targets))
+        self._weigh = lambda out, target: loss(out, target) * (float(weight(target)) / total)
+        losses = []
+        first = inputs if self._stage.is_first else ()
+        last = {"target": targets, "losses": losses} if self.is_last else {}
+        try:
+            self._schedule.step(*first, **last)
+        finally:
+            self._weigh = None
+        self._sum_tied()
+        return torch.stack([one.detach() for one in losses]).sum() if self.is_last else None
+
+    def _loss_of(self, outputs, targets):
+        return self._weigh(outputs, targets)
+
+    def _partners(self, tied):
+        """Weights of this stage that another stage holds, too, with its rank.
+
+        Raises:
+            LoopError: Three stages or more hold one weight.
+        """
+        own = {tied[name]: name for name, _ in self.named_parameters() if name in tied}
+        held = [None] * dist.get_world_size(self._group)
+        dist.all_gather_object(held, sorted(own), group=self._group)
+        found = []
+        for number in sorted(own):
+            ranks = [rank for rank, numbers in enumerate(held) if number in numbers]
+            if len(ranks) > 2:
+                raise LoopError(
+                    "`%s` is shared by %d stages" % (own[number], len(ranks)),
+                    "use fewer stages, `dp` or `fsdp`",
+                )
+            other = [rank for rank in ranks if rank != dist.get_rank(self._group)]
+            found += [(own[number], rank) for rank in other]
+        return found
+
+    @torch.no_grad()
+    def _sum_tied(self):
+        """Give both holders of a weight the sum of their gradients, so that they stay equal."""
+        for name, partner in self._tied:
+            gradient = _local(self.get_parameter(name).grad)
+            received = torch.empty_like(gradient)
+            rank = dist.get_global_rank(self._group, partner)
+            sends = dist.P2POp(dist.isend, gradient.clone(), rank, self._group)
+            takes = dist.P2POp(dist.irecv, received, rank, self._group)
+            for one in dist.batch_isend_irecv([sends, takes]):
+                one.wait()
+            gradient.add_(received)
+
+
+def _local(value):
+    return value.to_local() if hasattr(value, "to_local") else value
