@@ -9,10 +9,13 @@ from importlib import import_module
 #: Where each public name is defined.
 HOMES = {
     "IMAGENET": "feeding.feeder",
+    "LoopError": "errors",
+    "epochs": "resuming",
     "feed": "feeding.feeder",
-    "parallelize": "parallel.parallelize",
     "forward_backward": "parallel.microbatches",
     "mean_loss": "parallel.microbatches",
+    "parallelize": "parallel.parallelize",
+    "resume": "resuming",
 }
 
 __all__ = sorted(HOMES)

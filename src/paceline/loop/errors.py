@@ -6,4 +6,5 @@ class LoopError(RuntimeError):
 
     def __init__(self, message, hint):
         super().__init__("%s (%s)" % (message, hint))
+        self.message = message
         self.hint = hint

@@ -1,0 +1,445 @@
+"""A run that can be taken up again: where it is, what it saves, and when.
+
+Order matters: the generators of random numbers are put back after the loader has begun, and saves
+are made only between optimizer steps, when a step is whole.
+"""
+
+import atexit
+import os
+import statistics
+import sys
+import time
+from collections import deque, namedtuple
+
+import torch
+
+from paceline.loop import layout, order
+from paceline.loop.errors import LoopError
+from paceline.loop.loaders import source_of
+from paceline.loop.ranks import connected
+from paceline.loop.saving import randomness
+from paceline.loop.saving.checkpoint import Checkpoints
+from paceline.loop.saving.notices import Notices
+from paceline.loop.saving.pace import pace_of
+from paceline.loop.saving.states import modules_of, put_together, taken_apart
+from paceline.loop.saving.values import decoded, encoded
+from paceline.loop.weighing import Weights
+
+VERSION = 1
+#: An epoch that took so many times a save ends with one.
+_WORTH_A_SAVE = 20
+_END = object()
+
+#: As in `resume`.
+Settings = namedtuple(
+    "Settings", ["seed", "every_s", "every_steps", "interruptions_per_hour", "keep"]
+)
+
+
+def say(line):
+    """Print a line for whoever watches the run: rank 0's, on standard error."""
+    if layout.current().rank == 0:
+        print("paceline: " + line, file=sys.stderr, flush=True)
+
+
+class Run:
+    """What a process knows of the run in a folder.
+
+    Attributes:
+        next_epoch: Number of the epoch that is iterated next.
+        step: Optimizer steps done.
+        epoch: That the position is in.
+        position: Samples of the epoch done by all ranks; batches, of an iterable.
+    """
+
+    def __init__(self, place):
+        self.place = place
+        self.next_epoch = 0
+        self.step = self.epoch = self.position = 0
+        self._objects = {}
+        self._settings = Settings(None, None, None, None, 2)
+        self._is_open = self._is_iterating = self._has_loaded = False
+        self._body = self._directory = self._seed = None
+        self._source = None
+        self._global_batch = None
+        self._saved_step = self._stepped = 0
+        self._optimizers = set()
+        self._weights = Weights()
+        self._began_rng = self._loader_state = None
+        self._timing = _Timing()
+
+    def adopt(self, objects, settings):
+        """Take what a call of `resume` gives."""
+        self._objects, self._settings = objects, settings
+        for held in objects.values():
+            if isinstance(held, torch.optim.Optimizer) and id(held) not in self._optimizers:
+                self._optimizers.add(id(held))
+                held.register_step_post_hook(self._after_step)
+        self._weights.watch(modules_of(objects))
+
+    def _after_step(self, *_args):
+        self._stepped += 1
+
+    def first_epoch(self):
+        """The epoch that the newest save is in."""
+        self._open()
+        return 0 if self._body is None else self._body["epoch"]
+
+    def _open(self):
+        """Join the ranks, take the folder, find the newest save."""
+        if self._is_open:
+            return
+        self._ranks = connected()
+        self._checkpoints = Checkpoints(self.place, self._ranks, keep=self._settings.keep, say=say)
+        self._notices = Notices()
+        found = self._checkpoints.newest()
+        if found is not None:
+            self._directory, self._body = found
+            self._timing.last = self._body["timing"]
+        self._notices.listen()
+        self._is_open = True
+        if self._ranks.count == 1:
+            atexit.register(self._at_exit)
+
+    def iterate(self, loader):
+        """Batches of the next epoch, from where the run was."""
+        self._open()
+        self._checkpoints.keep = self._settings.keep
+        if self._is_iterating:
+            raise LoopError(
+                "two loops run over the saves in `%s` at once" % self.place,
+                hint="give each loader its own: `loop.resume(…, folder=…)`",
+            )
+        number, self.next_epoch = self.next_epoch, self.next_epoch + 1
+        body = self._body
+        is_here = body is not None and number == body["epoch"]
+        if is_here or (body is not None and not self._has_loaded):
+            self._load()
+        if body is not None and number < body["epoch"]:
+            return
+        if self._source is None or self._source.user is not loader:
+            self._source = source_of(loader)
+        self.epoch, self.position = number, body["position"] if is_here else 0
+        self._is_iterating = True
+        try:
+            yield from self._batches(self._source, is_here)
+        finally:
+            self._is_iterating = False
+            self._weights.factor = 1.0
+
+    def _batches(self, source, is_here):
+        """Yield batches; the run is between steps whenever one is asked for."""
+        self._choose_seed()
+        begin = self._begin_ordered if source.is_ordered else self._begin_replayed
+        iterator, advance = begin(source, is_here)
+        if is_here:
+            self._restore_randomness()
+        self._timing.begin()
+        while iterator is not None:
+            batch = next(iterator, _END)
+            if batch is _END:
+                break
+            yield batch
+            advance()
+            if self._is_whole() and self._between_steps():
+                del iterator, batch
+                self._end()
+        self._epoch_ends()
+
+    def _begin_ordered(self, source, is_here):
+        """The iterator over a map-style loader, and what counts a batch of it."""
+        now = layout.current()
+        self._choose_batch(source, now)
+        epoch = source.epoch(self.epoch, self._seed, self._global_batch)
+        if is_here and self._body["num_samples"] not in (None, epoch.count):
+            raise LoopError(
+                "the data has %d samples; the save was made with %d"
+                % (epoch.count, self._body["num_samples"]),
+                hint="give the data as it was, or save into another folder (`folder=`)",
+            )
+        self._num_samples, end = epoch.count, order.end_of(epoch, self.position)
+        share = (now.data_rank, now.data_ranks)
+
+        def weigh():
+            if self.position < end:
+                size, own = order.sizes_at(epoch, self.position, *share)
+                self._weights.factor = own * now.data_ranks / size
+
+        def advance():
+            self.position = min(self.position + self._global_batch, end)
+            weigh()
+
+        weigh()
+        if self.position >= end:
+            return None, advance
+        return source.begin(epoch, self.position, *share), advance
+
+    def _begin_replayed(self, source, is_here):
+        """The iterator over any iterable, and what counts a batch of it."""
+        self._num_samples = None
+        state = None
+        if is_here:
+            saved = self._body["loader"]
+            rank = layout.current().rank
+            if len(saved) == self._ranks.count:
+                state = decoded(saved[rank])
+            else:
+                say(
+                    "the loader shares out its samples itself: on %d ranks instead of %d, some of "
+                    "this epoch are read twice or not at all" % (self._ranks.count, len(saved))
+                )
+            if self._body["began_rng"] is not None:
+                randomness.restore(self._body["began_rng"])
+        self._began_rng = randomness.states()
+
+        def advance():
+            self.position += 1
+
+        return source.begin(self.epoch, self._seed, self.position, state, say), advance
+
+    def _choose_seed(self):
+        if self._seed is None:
+            saved = None if self._body is None else self._body["seed"]
+            given = self._settings.seed
+            mine = saved if saved is not None else torch.initial_seed() if given is None else given
+            self._seed = self._ranks.from_first(int(mine))
+
+    def _choose_batch(self, source, now):
+        """Keep the batch over all ranks, where the script asks for what it asked for."""
+        mine = source.batch * now.data_ranks
+        if self._global_batch is None:
+            body = self._body
+            is_kept = body is not None and body["batch"] == source.batch
+            self._global_batch = body["global_batch"] if is_kept else mine
+            if self._global_batch != mine:
+                say(
+                    "the batch of %d over all ranks is kept: %d ranks read %s each"
+                    % (self._global_batch, now.data_ranks, _each(self._global_batch, now))
+                )
+        self._batch = source.batch
+        if self._global_batch < now.data_ranks:
+            raise LoopError(
+                "a batch of %d has no sample for each of %d ranks"
+                % (self._global_batch, now.data_ranks),
+                hint="give a larger batch, or start fewer ranks",
+            )
+
+    def _is_whole(self):
+        """Whether an optimizer has stepped since the last save could be made."""
+        if self._optimizers and not self._stepped:
+            return False
+        self._stepped = 0
+        self.step += 1
+        self._timing.step(self._checkpoints.is_busy)
+        return True
+
+    def _between_steps(self):
+        """Save if any rank wants it; whether the run must end."""
+        self._hear_of_saves()
+        must_end, must_save = self._notices.wishes()
+        wanted = self._ranks.agree([must_end, must_save or self._is_due()])
+        if wanted[1]:
+            self._notices.must_save = False
+            self.save(waits=bool(wanted[0]))
+        return bool(wanted[0])
+
+    def _is_due(self):
+        settings = self._settings
+        if settings.every_steps:
+            return int(self.step - self._saved_step >= settings.every_steps)
+        if self._ranks.rank != 0 or self._checkpoints.is_busy:
+            return 0
+        return int(self._timing.is_due(settings))
+
+    def save(self, *, waits=False, epoch=None, position=None):
+        """Save the state of now.
+
+        Args:
+            waits: Until it is committed.
+            epoch: That the save is in; the one in hand if None.
+            position: In the epoch; likewise.
+        """
+        tensors, tree = taken_apart(self._objects)
+        facts = {
+            "version": VERSION,
+            "step": self.step,
+            "epoch": self.epoch if epoch is None else epoch,
+            "position": self.position if position is None else position,
+            "seed": self._seed,
+            "batch": getattr(self, "_batch", None),
+            "global_batch": self._global_batch,
+            "num_samples": self._num_samples if epoch is None else None,
+            "ranks": self._ranks.count,
+            "rng": randomness.states(),
+            "began_rng": self._began_rng,
+            "loader": self._loader_states(),
+            "timing": self._timing.last,
+            "torch": torch.__version__,
+        }
+        self._checkpoints.save(tensors, tree, facts, waits=waits)
+        self._saved_step = self.step
+        self._timing.saved()
+        if waits:
+            self._hear_of_saves()
+
+    def _loader_states(self):
+        if self._source is None or self._source.is_ordered:
+            return []
+        state = self._source.state()
+        try:
+            mine = encoded(state, "loader")
+        except LoopError:
+            mine = None
+        return self._ranks.gather(mine)
+
+    def _hear_of_saves(self):
+        """Say how a save went, and learn what it cost."""
+        outcome, self._checkpoints.outcome = self._checkpoints.outcome, None
+        if outcome is None:
+            return
+        if outcome.failure:
+            say("the save of step %d failed: %s; the ones before are kept, the run goes on"
+                % (outcome.step, outcome.failure))  # fmt: skip
+            self._saved_step = min(self._saved_step, outcome.step - 1)
+            return
+        line = self._timing.learn(outcome, self._settings)
+        if line:
+            say("saved step %d to %s: %s" % (outcome.step, self.place, line))
+
+    def _epoch_ends(self):
+        """Finish what is under way; save where the epoch was worth it."""
+        pending = self._ranks.settle()
+        if self._optimizers and not self.step:
+            return
+        is_worth = self._ranks.from_first(self._timing.is_worth_a_save())
+        must_end = bool(pending and pending[0]) or self._notices.must_end
+        must_end = any(self._ranks.gather(must_end))
+        if self.step > self._saved_step and (is_worth or must_end or (pending and pending[1])):
+            self.save(waits=must_end)
+        self._checkpoints.join()
+        self._hear_of_saves()
+        if must_end:
+            self._end()
+
+    def epoch_is_over(self, epoch, *, is_last):
+        """The script has done what it does after an epoch: the last one is saved so."""
+        if is_last and self._objects and self.step > 0:
+            self.save(waits=True, epoch=epoch, position=0)
+
+    def _at_exit(self):
+        """Save what a script without `epochs` has done, if it ended well between epochs."""
+        failed = hasattr(sys, "last_value") or hasattr(sys, "last_exc")
+        is_done = not self._is_iterating and self.step > self._saved_step
+        if is_done and not failed and self._source is not None:
+            self.save(waits=True, epoch=self.epoch + 1, position=0)
+
+    def _end(self):
+        """End as SIGTERM ends a process; everything is saved."""
+        say("saved step %d after SIGTERM; the same command goes on from there" % self.step)
+        self._source = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._notices.end()
+        raise SystemExit(143)
+
+    def _load(self):
+        """Give the objects their state, and say from where."""
+        body = self._body
+
+        def read(tensors):
+            self._checkpoints.read(self._directory, tensors)
+
+        put_together(self._objects, body["tree"], read)
+        self.step = self._saved_step = body["step"]
+        if not self._has_loaded:
+            self._has_loaded = True
+            say("goes on after step %d (epoch %d) from %s%s" % (
+                self.step, body["epoch"], os.path.relpath(self._directory), self._changed_ranks()
+            ))  # fmt: skip
+
+    def _changed_ranks(self):
+        was, now = self._body["ranks"], self._ranks.count
+        if was == now:
+            return ""
+        return "; made on %d ranks, now %d: what the model draws (dropout) differs" % (was, now)
+
+    def _restore_randomness(self):
+        kept, rank = self._body["rng"], self._ranks.rank
+        if rank < len(kept):
+            randomness.restore(kept[rank])
+        else:
+            randomness.begin(order.seed_of(self._seed, self.step, rank))
+
+
+def _each(global_batch, now):
+    sizes = {e - b for b, e in (order.share_of(global_batch, r, now.data_ranks)
+                                for r in range(now.data_ranks))}  # fmt: skip
+    return " or ".join(map(str, sorted(sizes)))
+
+
+class _Timing:
+    """What steps and saves take, and when the next save is due.
+
+    Attributes:
+        last: Cost and length of the last save, in seconds; None before the first.
+    """
+
+    def __init__(self):
+        self.last = None
+        self.pace = None
+        self._steps = deque(maxlen=64)
+        self._excess_s = 0.0
+        self._step_at_s = self._saved_at_s = time.monotonic()
+        self._has_saved = False
+
+    def begin(self):
+        """An epoch begins: what was between is no step."""
+        self._step_at_s = time.monotonic()
+        if not self._has_saved and not self._steps:
+            self._saved_at_s = self._step_at_s
+
+    def step(self, is_saving):
+        """A step has ended."""
+        now = time.monotonic()
+        took_s, self._step_at_s = now - self._step_at_s, now
+        if not is_saving:
+            self._steps.append(took_s)
+        elif self._steps:
+            self._excess_s += max(0.0, took_s - statistics.median(self._steps))
+
+    def saved(self):
+        """A save begins."""
+        self._has_saved = True
+        self._saved_at_s = self._step_at_s = time.monotonic()
+        self._excess_s = 0.0
+
+    def learn(self, outcome, settings):
+        """Learn from a save; a line about it where the pace has changed much."""
+        cost_s = outcome.blocked_s + self._excess_s
+        self.last = [cost_s, outcome.save_s]
+        before = self.pace
+        self.pace = pace_of(cost_s, outcome.save_s, settings.interruptions_per_hour)
+        if settings.every_s or settings.every_steps:
+            if before is not None:
+                return None
+            return "%.2f s, of which the training waited %.2f s" % (outcome.save_s, cost_s)
+        if before is not None and 0.5 < self.pace.interval_s / before.interval_s < 2:
+            return None
+        return "%.2f s, of which the training waited %.2f s; then every %.0f s (%s)" % (
+            outcome.save_s, cost_s, self.pace.interval_s, self.pace.reason
+        )  # fmt: skip
+
+    def is_due(self, settings):
+        """Whether it is time; the first save comes at once and shows that saves work."""
+        passed_s = time.monotonic() - self._saved_at_s
+        if settings.every_s:
+            return passed_s >= settings.every_s
+        if self.pace is None and self.last is not None:
+            self.pace = pace_of(*self.last, settings.interruptions_per_hour)
+        return self.pace is None or passed_s >= self.pace.interval_s
+
+    def is_worth_a_save(self):
+        """Whether more was done since the last save than saves may cost."""
+        if self.last is None:
+            return False
+        return time.monotonic() - self._saved_at_s >= _WORTH_A_SAVE * self.last[1]

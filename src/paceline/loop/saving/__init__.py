@@ -1,0 +1,1 @@
+"""Saves: the state of a run, committed whole with digests or not at all."""
