@@ -228,7 +228,7 @@ def workload_from_report(
         longest_seq=facts.longest_seq if facts else None,
         length_name="length of the text" if _hears_or_sees(report) else "sequence length",
         has_own_optimizer=has_own,
-        source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
+        source=facts.source if facts else f"traced from `{entry}` with {_tracer(report)}",
     )
 
 
@@ -237,6 +237,15 @@ def _unit(facts: ZooFacts | None, kind: str, *, generates: bool) -> SampleUnit:
     if generates:
         return "tokens"
     return facts.sample_unit if facts else _UNITS[kind]
+
+
+def _tracer(report: dict[str, Any]) -> str:
+    """What traced, with its version.
+
+    >>> _tracer({"torch": "2.13"}), _tracer({"framework": "jax", "torch": "0.10"})
+    ('torch 2.13', 'jax 0.10')
+    """
+    return f"{report.get('framework', 'torch')} {report['torch']}"
 
 
 def _names_its_optimizer(report: dict[str, Any]) -> bool:

@@ -374,8 +374,17 @@ _HINTS: Mapping[str, str] = {
     "varies": "its step must do the same operations at every batch size",
     "static": "export it with a free batch, and a free length where it has one: "
     "`dynamic_shapes={'x': {0: torch.export.Dim('batch')}}`",
-    "no-file": "give the path of a file that `torch.export.save` wrote",
+    "no-file": "give the path of a file that is there, as its exporter wrote it",
     "no-program": "export it again with the torch of this Python, or name its Python with --python",
     "bad-config": "give the config.json of a model of transformers, or the folder that holds it",
     "bad-request": "see `paceline trace --help`",
+    "bad-file": "export the model again; the file is damaged, or was made to mislead",
+    "onnx-op": "replace it before the export, or trace the model that the file was exported from",
+    "onnx-opset": "export it again, or convert it with `onnx.version_converter`",
+    "onnx-loop": "export it with loops that run a fixed number of times, or trace its own code",
+    "onnx-node": "check the file with `onnx.checker`; its batch must be free, or fixed, all along",
+    "onnx-values": "simplify the file first, or export it with sizes as constants",
+    "jax-op": "write that part in operations of JAX, or give a function without it",
+    "jax-loop": "run the loop a fixed number of times (`scan`, `fori_loop`), as many as on average",
+    "no-jax": "name a Python that has jax with --python PATH",
 }
