@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from paceline.app.api.running import run, runs_follow, runs_list, runs_show, runs_stop
     from paceline.app.api.stack import stack_check, stack_explain, stack_images, stack_resolve
     from paceline.app.output import to_dict, to_json
+    from paceline.app.web.serving import web
     from paceline.errors import (
         DoesNotFitError,
         InvalidInputError,
@@ -112,6 +113,7 @@ __all__ = [
     "to_json",
     "trace",
     "trials",
+    "web",
     "why_not",
     "write_plan",
 ]
@@ -131,6 +133,7 @@ HOMES = {
     **dict.fromkeys(_MACHINE, "paceline.app.api.machine"),
     **dict.fromkeys((n for n in __all__ if n.startswith("stacks_")), "paceline.app.api.machine"),
     **dict.fromkeys((n for n in __all__ if n.startswith("stack_")), "paceline.app.api.stack"),
+    "web": "paceline.app.web.serving",
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.planning.goal.files"),
     **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
     **dict.fromkeys((n for n in __all__ if n.startswith("run")), "paceline.app.api.running"),

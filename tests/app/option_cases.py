@@ -291,6 +291,10 @@ MEASURED: dict[str, dict[str, str | None]] = {
     "runs show": {"--runs": "{folder}", "--billed": "9usd"},
     "runs follow": {"--runs": "{folder}"},
     "runs stop": {"--runs": "{folder}"},
+    "web": {
+        "--port": "9", "--runs": "{folder}", "--python": "{no_python}", "--facts": "{lab}",
+        "--calibration": "{calibration}", "--as-of": "2026-08-02",
+    },
     "ceilings": {
         "--stack": "opencl", "--devices": "2", "--threads": "1", "--size": "128",
         "--store": "{folder}",
@@ -298,8 +302,10 @@ MEASURED: dict[str, dict[str, str | None]] = {
 }  # fmt: skip
 
 #: Options that name the Python of models that a file names; it is asked when one is traced. Runs
-#: that were watched are learned from in test_run_lessons.py.
-UNPROVED = {("score", "--python"), ("calibrate", "--python"), ("calibrate", "--run")}
+#: that were watched are learned from in test_run_lessons.py; a browser is opened by no test.
+UNPROVED = {
+    ("score", "--python"), ("calibrate", "--python"), ("calibrate", "--run"), ("web", "--open"),
+}  # fmt: skip
 
 #: Commands with an option that has nothing to act on, and words of the refusal.
 REFUSED = (

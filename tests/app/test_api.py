@@ -52,6 +52,9 @@ def test_exported_names() -> None:
         "measure",
         "models",
         "offers",
+        "offers_history",
+        "offers_refresh",
+        "offers_rollback",
         "own",
         "plan",
         "pool",
@@ -77,6 +80,7 @@ def test_exported_names() -> None:
         "to_json",
         "trace",
         "trials",
+        "web",
         "why_not",
         "write_plan",
     ]

@@ -33,6 +33,7 @@ ONLY_TYPED = {
     "calibrate": {"is_list", "undo"},
     "deploy": {"is_list", "dry_run", "force", "folder"},
     "run": {"quiet"},
+    "web": {"open_page"},
 }
 #: Words of the command line that a function calls otherwise.
 OTHERWISE = {"to": "target", "price": "price_usd", "electricity": "usd_per_kwh"}

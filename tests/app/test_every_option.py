@@ -219,10 +219,14 @@ def test_an_option_of_a_measurement_reaches_what_is_measured(
         seen.append((request, {k: v for k, v in settings.items() if k != "talk"}))
         raise InvalidInputError("seen", hint="nothing is measured")
 
+    def without_ready(*, on_ready: object, **settings: Any) -> None:
+        stop(**settings)
+
     monkeypatch.setattr(measuring, "measure", stop)
     for name in ("run", "runs_list", "runs_show", "runs_follow", "runs_stop"):
         monkeypatch.setattr(running, name, stop)
     monkeypatch.setattr("paceline.app.api.pages.find_ceilings", stop)
+    monkeypatch.setattr("paceline.app.web.serving.web", without_ready)
     value = MEASURED[command][option]
     given = [] if value is None else [value.format(**files)]
     if option == "--html":

@@ -43,6 +43,7 @@ VERBS: Mapping[str, str] = {
     "trials": "paceline.app.verbs.trials",
     "run": "paceline.app.verbs.run",
     "runs": "paceline.app.verbs.run",
+    "web": "paceline.app.verbs.web",
 }
 
 #: Verbs that take a command after ``--``.
@@ -52,7 +53,7 @@ _WITH_SCRIPT = frozenset({"plan", "predict", "trace"})
 
 #: Verbs that compute.
 _NUMERIC_VERBS = frozenset(
-    {"plan", "predict", "trace", "scale", "lifecycle", "score", "calibrate", "trials"}
+    {"plan", "predict", "trace", "scale", "lifecycle", "score", "calibrate", "trials", "web"}
 )
 _THREADS = "OPENBLAS_NUM_THREADS"
 

@@ -6,9 +6,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
+_IS_SILENT: ContextVar[bool] = ContextVar("is_silent", default=False)
 _PATIENCE_S = 1.0
 _ERASE_LINE = "\r\x1b[K"
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Say nothing of what is done meanwhile: someone else tells the user that it goes on."""
+    token = _IS_SILENT.set(True)
+    try:
+        yield
+    finally:
+        _IS_SILENT.reset(token)
 
 
 @contextmanager
@@ -17,6 +29,9 @@ def progress(what: str) -> Iterator[None]:
 
     On a terminal the line counts the seconds and goes away at the end; elsewhere it stands once.
     """
+    if _IS_SILENT.get():
+        yield
+        return
     done = threading.Event()
     thread = threading.Thread(target=_talk, args=(what, done), daemon=True)
     thread.start()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from paceline.planfile import Interval
-from paceline.watch.events import RankEvents, RunEvents
+from paceline.watch.events import RankEvents, RunEvents, StepRow
 from paceline.watch.expected import Expectation
 from paceline.watch.folder import Run, State
-from paceline.watch.steps import StepTimes, step_times
+from paceline.watch.steps import StepTimes, rounds, step_times
 
 #: Share of a mean step from which a part is a difference worth a word.
 _NOTABLE_FRAC = 0.1
@@ -140,6 +142,27 @@ def slowest(training: Sequence[RankEvents]) -> StepTimes | None:
     """Steps of the rank with the longest median; None before any has two."""
     found = [times for one in training if (times := step_times(one.steps)) is not None]
     return max(found, key=lambda times: times.step_s, default=None)
+
+
+def step_course_s(training: Sequence[RankEvents], *, most: int = 400) -> tuple[float, ...]:
+    """Time of each step of the slowest rank, thinned out to at most ``most`` of them.
+
+    Args:
+        training: Ranks that take steps.
+        most: Points; of so many steps in a row the median stands.
+    """
+    rows = max((one.steps for one in training), key=_median_step_s, default=[])
+    ends = [step[-1].ended_ns for step in rounds(rows) if step]
+    taken = [(b - a) / 1e9 for a, b in pairwise(ends)]
+    width = max(1, -(-len(taken) // most))
+    return tuple(
+        statistics.median(taken[start : start + width]) for start in range(0, len(taken), width)
+    )
+
+
+def _median_step_s(rows: Sequence[StepRow]) -> float:
+    times = step_times(rows)
+    return 0.0 if times is None else times.step_s
 
 
 def peak_bytes(training: Sequence[RankEvents]) -> float | None:

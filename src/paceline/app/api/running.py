@@ -15,10 +15,11 @@ from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.command import command_words, start, wait
+from paceline.watch.events import RunEvents
 from paceline.watch.expected import Expectation, expected_of_plan
 from paceline.watch.folder import Run, find_run, new_run, runs_in, write_billed
 from paceline.watch.guards import Limits
-from paceline.watch.verdict import RunSummary
+from paceline.watch.verdict import RunSummary, step_course_s
 from paceline.watch.watcher import Watcher, summary_of
 
 Say = Callable[[str], None]
@@ -109,6 +110,23 @@ def runs_show(
     if billed is not None:
         write_billed(found, parse_usd(billed))
     return _summary(found)
+
+
+def run_progress(name: str, *, runs: Path | None = None) -> tuple[RunSummary, tuple[float, ...]]:
+    """A run beside its prediction, and the time of its steps in their order, thinned out.
+
+    Args:
+        name: Of the run, or how that begins.
+        runs: Folder of all runs; the user's own if None.
+
+    Raises:
+        UnknownNameError: No such run, or several.
+        InvalidInputError: No run is kept.
+    """
+    found = find_run(name, runs)
+    events = RunEvents(found.folder)
+    events.read_more()
+    return _summary(found), step_course_s(events.training)
 
 
 def runs_follow(name: str | None = None, *, runs: Path | None = None) -> Iterator[RunSummary]:

@@ -22,11 +22,15 @@ const look = {actions: false, renderer: 'svg', ast: true, defaultStyle: false,
 window.drawCharts = (root) => {
   for (const place of root.querySelectorAll('.chart:empty')) {
     const spec = place.nextElementSibling;
-    if (spec) vegaEmbed(place, JSON.parse(spec.textContent), look);
+    if (spec) vegaEmbed(place, JSON.parse(spec.textContent), look).then(({view}) => {
+      view.addEventListener('click', (_, item) => {
+        const row = item && item.datum && document.getElementById('choice-' + item.datum.rank);
+        if (row) { row.open = true; row.scrollIntoView({block: 'nearest'}); }
+      });
+    });
   }
 };
 """
-_AT_ONCE = "window.drawCharts(document);\n"
 
 
 def chart_svg(chart: Chart) -> str:
@@ -40,19 +44,15 @@ def chart_png(chart: Chart, *, scale: float = 2.0) -> bytes:
     return bytes(_library().vegalite_to_png(json.dumps(spec), scale=scale))
 
 
-def drawing_script(*, draws_at_once: bool = False) -> str:
+def drawing_script() -> str:
     """JavaScript that draws charts without a network: ``drawCharts(root)``.
 
     A chart is an empty element of class ``chart``, followed by one whose text is its specification.
 
-    Args:
-        draws_at_once: Whether it draws all charts of the document when it is loaded.
-
     Raises:
         InvalidInputError: What draws charts is not installed.
     """
-    script = _DRAW_CHARTS + (_AT_ONCE if draws_at_once else "")
-    return str(_library().javascript_bundle(script))
+    return str(_library().javascript_bundle(_DRAW_CHARTS))
 
 
 def write_chart(chart: Chart, path: Path) -> None:

@@ -18,12 +18,22 @@ from paceline.reporting.charts.basic import (
     quantity,
     styled,
 )
-from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
+from paceline.reporting.figures import (
+    MEMORY_BOUND,
+    duration_range,
+    memory_bound_bytes,
+    usd_range,
+)
 from paceline.units import HOUR_S
 
 _NUM_BARS = 12
 #: Costs further apart than this factor stand on a logarithmic axis.
 _WIDE_FACTOR = 20.0
+#: What a point of the front says of its choice.
+_TOLD_OF_A_CHOICE = [
+    {"field": name, "type": "nominal"}
+    for name in ("rank", "offer", "devices", "takes", "costs", "why")
+]
 _LOG: Mapping[str, object] = {"scale": {"type": "log", "nice": False}}
 
 
@@ -47,8 +57,8 @@ def front_chart(plan: PlanFile) -> Chart | None:
         _rule(points, {"x": x, "y": {**y, "field": "time_low"}, "y2": {"field": "time_high"}}),
         {
             "data": {"values": points},
-            "mark": {"type": "point", "filled": True, "size": 80, "tooltip": {"content": "data"}},
-            "encoding": {"x": x, "y": y, "color": color},
+            "mark": {"type": "point", "filled": True, "size": 80, "cursor": "pointer"},
+            "encoding": {"x": x, "y": y, "color": color, "tooltip": _TOLD_OF_A_CHOICE},
         },
         {
             "data": {"values": points},
@@ -58,7 +68,8 @@ def front_chart(plan: PlanFile) -> Chart | None:
     ]
     return Chart(
         title="Time against cost",
-        caption="Numbers are ranks. Lines hold four of five cases; left and low is better.",
+        caption="Numbers are ranks. Lines hold four of five cases; left and low is better. "
+        "Hover for the reason.",
         spec=layered(layers),
     )
 
@@ -289,6 +300,9 @@ def _front_point(rank: int, choice: PlannedChoice) -> Row:
         "rank": str(rank),
         "offer": choice.place.offer,
         "devices": choice.num_devices,
+        "takes": duration_range(time_s),
+        "costs": f"{usd_range(cost)} USD",
+        "why": choice.reason,
         "verdict": "meets the goal" if choice.meets_goal else "misses it",
         "cost": cost.mid, "cost_low": cost.low, "cost_high": cost.high,
         "time": time_s.mid / HOUR_S, "time_low": time_s.low / HOUR_S,

@@ -26,24 +26,23 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _REPORT = "report.html.j2"
+_AT_ONCE = "\nwindow.drawCharts(document);\n"
 
 
-def page_html(page: Page) -> str:
+def page_html(page: Page, *, script: str | None = None) -> str:
     """The page as one file's text.
+
+    Args:
+        page: Any page.
+        script: What draws its charts, where it has been made already.
 
     Raises:
         InvalidInputError: What writes pages or draws charts is not installed.
     """
     has_charts = any(section.charts for section in page.sections)
     style = stylesheet()
-    script = _one_element(drawing_script(draws_at_once=True)) if has_charts else ""
-    return render(
-        _REPORT,
-        page=page,
-        style=style,
-        script=script,
-        policy=_policy(style, script),
-    )
+    drawn = _one_element((script or drawing_script()) + _AT_ONCE) if has_charts else ""
+    return render(_REPORT, page=page, style=style, script=drawn, policy=_policy(style, drawn))
 
 
 def render(template: str, **values: object) -> str:

@@ -9,6 +9,19 @@ from paceline.reporting.tables import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """What is told of one thing where a reader asks for it.
+
+    Attributes:
+        title: What it is.
+        lines: Sentences.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A part of a page.
 
@@ -17,12 +30,14 @@ class Section:
         charts: Pictures, in order.
         table: Figures below them; None for none.
         lines: Sentences below that.
+        details: Below them, each to be opened; the first is of what a chart calls rank 1.
     """
 
     title: str
     charts: tuple[Chart, ...] = ()
     table: Table | None = None
     lines: tuple[str, ...] = ()
+    details: tuple[Detail, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

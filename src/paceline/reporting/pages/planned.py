@@ -17,18 +17,25 @@ from paceline.reporting.figures import (
     number_range,
     usd_range,
 )
-from paceline.reporting.pages.page import Page, Section
+from paceline.reporting.pages.page import Detail, Page, Section
 from paceline.reporting.screens.plans import (
     asked_columns,
     choice_table,
     how,
+    how_in_full,
     machine_name,
     rejection_text,
     workload_line,
 )
 from paceline.reporting.screens.predictions import batch_table
 from paceline.reporting.screens.traces import TracedPasses, op_table, owner_table, remedy_table
-from paceline.units import format_bytes, format_count, format_duration, format_usd
+from paceline.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_percent,
+    format_usd,
+)
 
 _NUM_OPS_IN_TABLE = 12
 
@@ -39,7 +46,11 @@ def plan_page(plan: PlanFile) -> Page:
     sections = (
         Section(title="Assumptions", lines=plan.assumptions),
         _choices_section(plan),
-        Section(title="Why", lines=tuple(filter(None, (*plan.why, *plan.turns, plan.rent_or_buy)))),
+        Section(title="Why", lines=tuple(filter(None, plan.why))),
+        Section(
+            title="What would change the answer",
+            lines=tuple(filter(None, (*plan.turns, plan.rent_or_buy))),
+        ),
         Section(title="Left out", lines=tuple(rejection_text(one) for one in plan.rejected)),
     )
     return Page(
@@ -146,6 +157,32 @@ def _choices_section(plan: PlanFile) -> Section:
         title="Choices",
         charts=tuple(chart for chart in drawn if chart is not None),
         table=choice_table(plan.choices, plan.workload.sample_unit, asked_columns(plan)),
+        details=tuple(_choice_detail(rank, one) for rank, one in enumerate(plan.choices, start=1)),
+    )
+
+
+def _choice_detail(rank: int, choice: PlannedChoice) -> Detail:
+    """Everything that is known of a choice, beside its row."""
+    place, stack = choice.place, choice.stack
+    software = "" if stack is None else f"{stack.framework} {stack.framework_version}"
+    platform = "" if stack is None else f"{stack.platform} {stack.platform_version or ''}".strip()
+    share = "" if choice.mfu_frac is None else f", {format_percent(choice.mfu_frac)} of the peak"
+    return Detail(
+        title=f"{rank} · {machine_name(choice)}",
+        lines=tuple(
+            filter(
+                None,
+                (
+                    choice.reason,
+                    how_in_full(choice),
+                    f"a step takes {duration_range(choice.step_s)}, bound by {choice.bound}{share}",
+                    f"software: {software} on {platform}" if stack else "",
+                    *price_sources((choice,)),
+                    f"region {place.region}" if place.region else "",
+                    *choice.notes,
+                ),
+            )
+        ),
     )
 
 

@@ -37,7 +37,7 @@ def grid_text(grid: PredictionGrid, *, width: int = 100) -> str:
 
 def services_text(grid: PredictionGrid, *, width: int = 100) -> str:
     """What requests see of each service: percentiles, what is completed, and what could be."""
-    table = text_table(_services_table(grid.services), width=width)
+    table = text_table(services_table(grid.services), width=width)
     blocks = (
         _opening(grid, width),
         "\n".join(labelled("load", (grid.load,), width)),
@@ -51,12 +51,13 @@ def services_text(grid: PredictionGrid, *, width: int = 100) -> str:
 def services_markdown(grid: PredictionGrid) -> str:
     """The same as Markdown."""
     parts = [f"# {_title(grid)}", "\n".join(f"- {text}" for text in (*grid.assumptions, grid.load))]
-    parts.append(markdown_table(_services_table(grid.services)))
+    parts.append(markdown_table(services_table(grid.services)))
     parts.append("\n".join(f"- {note}" for note in _service_notes(grid.services)))
     return "\n\n".join(part for part in parts if part)
 
 
-def _services_table(cells: Sequence[ServiceCell]) -> Table:
+def services_table(cells: Sequence[ServiceCell]) -> Table:
+    """A row for each service: what its requests see, what is completed, and what could be."""
     columns = [
         Column(title="devices"),
         Column(title="replicas", is_number=True),

@@ -22,7 +22,7 @@ def scaling_text(
         "\n".join(
             (
                 *labelled("knee", (curve.reason,), width),
-                *labelled("left out", _left_out(curve), width),
+                *labelled("left out", left_out(curve), width),
             )
         ),
     )
@@ -32,9 +32,9 @@ def scaling_text(
 def scaling_markdown(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> str:
     """The curve as Markdown."""
     notes = "\n".join(f"- {note}" for note in assumptions)
-    left_out = "\n".join(f"- {note}" for note in _left_out(curve))
+    missing = "\n".join(f"- {note}" for note in left_out(curve))
     table = markdown_table(scaling_table(curve, unit))
-    blocks = (f"# {title}", notes, table, f"Knee: {curve.reason}", left_out)
+    blocks = (f"# {title}", notes, table, f"Knee: {curve.reason}", missing)
     return "\n\n".join(filter(None, blocks))
 
 
@@ -82,7 +82,7 @@ def _or_absent(words: Callable[[Interval], str], figure: Interval | None) -> str
     return ABSENT if figure is None else words(figure)
 
 
-def _left_out(curve: ScalingCurve) -> list[str]:
+def left_out(curve: ScalingCurve) -> list[str]:
     """Why counts do not work, a sentence for each reason."""
     counts: dict[str, list[str]] = {}
     for count, reason in curve.rejected:

@@ -1,0 +1,150 @@
+"""Pages of how an answer changes: with the deadline, the load, more devices, another question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.planfile import PlanFile, PlannedChoice
+from paceline.planning.decisions.curve import ScalingCurve
+from paceline.planning.forecast.services import ServiceCell
+from paceline.reporting.charts.changes import curve_chart, deadline_chart, load_chart
+from paceline.reporting.figures import (
+    ABSENT,
+    chance,
+    duration_range,
+    memory_share,
+    number_range,
+    usd_range,
+)
+from paceline.reporting.pages.page import Page, Section
+from paceline.reporting.screens.plans import headline, how_in_full, machine_name, workload_line
+from paceline.reporting.screens.predictions import services_table
+from paceline.reporting.screens.scaling import left_out, scaling_table
+from paceline.reporting.tables import Column, Table
+from paceline.units import format_duration, format_usd
+
+
+def deadlines_page(plans: Sequence[tuple[float, PlanFile]], plan: PlanFile) -> Page:
+    """The first choice at several deadlines, and the prices at which others would be first.
+
+    Args:
+        plans: Deadlines in seconds, each with its plan.
+        plan: As asked.
+    """
+    chart = deadline_chart(plans)
+    deadlines = Section(
+        title="With another deadline",
+        charts=() if chart is None else (chart,),
+        table=_deadline_table(plans),
+    )
+    sections = [deadlines] if plans else []
+    prices = tuple(
+        (one.name, format_usd(one.wins_below_usd_per_hour), one.reason)
+        for one in plan.rejected
+        if one.wins_below_usd_per_hour is not None
+    )
+    if prices:
+        titles = ("excluded", "first below USD/h", "excluded because")
+        table = Table(
+            columns=tuple(Column(title=t, is_number="USD" in t) for t in titles), rows=prices
+        )
+        sections.append(Section(title="At another price", table=table))
+    return Page(
+        title="Sensitivity", subtitle=plan.goal_text, tiles=(), sections=tuple(sections), sources=()
+    )
+
+
+def load_page(cells: Sequence[tuple[float, ServiceCell]], *, asked: float) -> Page:
+    """What requests see of a service as more of them come.
+
+    Args:
+        cells: Requests per second, each with what they see.
+        asked: Requests per second of the goal.
+    """
+    chart = load_chart(cells, asked=asked)
+    section = Section(
+        title="Latency against load",
+        charts=() if chart is None else (chart,),
+        table=services_table(tuple(cell for _, cell in cells)),
+    )
+    return Page(title="Latency", subtitle="", tiles=(), sections=(section,), sources=())
+
+
+def scaling_page(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> Page:
+    """A scaling curve with its knee."""
+    section = Section(
+        title="More devices",
+        charts=(curve_chart(curve, unit),),
+        table=scaling_table(curve, unit),
+        lines=tuple(left_out(curve)),
+    )
+    return Page(title=title, subtitle="", tiles=(), sections=(section,), sources=tuple(assumptions))
+
+
+def comparison_page(first: PlanFile, second: PlanFile) -> Page:
+    """Two plans beside each other, a row per figure of their first choices."""
+    sides = [_figures(plan) for plan in (first, second)]
+    titles = ("", "first", "second")
+    table = Table(
+        columns=tuple(Column(title=title) for title in titles),
+        rows=tuple(
+            (name, sides[0][name], sides[1][name])
+            for name in sides[0]
+            if sides[0][name] != ABSENT or sides[1][name] != ABSENT
+        ),
+    )
+    sections = (
+        Section(title="Side by side", table=table),
+        *(
+            Section(title=f"{word}: {workload_line(plan.workload)}", lines=(headline(plan),))
+            for word, plan in (("First", first), ("Second", second))
+        ),
+    )
+    return Page(
+        title="Two plans compared",
+        subtitle="figures of the first choice of each",
+        tiles=(),
+        sections=sections,
+        sources=tuple(dict.fromkeys((*first.assumptions, *second.assumptions))),
+    )
+
+
+def _figures(plan: PlanFile) -> dict[str, str]:
+    choice = plan.choices[0]
+    return {
+        "model": workload_line(plan.workload),
+        "goal": plan.goal_text or ABSENT,
+        "where": machine_name(choice),
+        "USD/h": format_usd(choice.place.usd_per_hour),
+        "time": ABSENT if choice.time_s is None else duration_range(choice.time_s),
+        "cost, USD": ABSENT if choice.cost_usd is None else usd_range(choice.cost_usd),
+        "in time": chance(choice.chance_time),
+        "in budget": chance(choice.chance_cost),
+        **_rates(choice, plan.workload.sample_unit),
+        "memory": memory_share(choice.memory_bytes, choice.memory_capacity_bytes),
+        "how": how_in_full(choice),
+    }
+
+
+def _rates(choice: PlannedChoice, unit: str) -> dict[str, str]:
+    return {
+        "first token": ABSENT if choice.ttft_s is None else duration_range(choice.ttft_s),
+        "latency": ABSENT if choice.latency_s is None else duration_range(choice.latency_s),
+        "rate": f"{number_range(choice.samples_per_s)} {unit}/s",
+    }
+
+
+def _deadline_table(plans: Sequence[tuple[float, PlanFile]]) -> Table:
+    titles = ("deadline", "first choice", "time", "cost USD", "in time")
+    rows = (
+        (
+            format_duration(seconds),
+            machine_name(choice),
+            ABSENT if choice.time_s is None else duration_range(choice.time_s),
+            ABSENT if choice.cost_usd is None else usd_range(choice.cost_usd),
+            chance(choice.chance_time),
+        )
+        for seconds, plan in plans
+        for choice in plan.choices[:1]
+    )
+    return Table(columns=tuple(Column(title=title) for title in titles), rows=tuple(rows))
