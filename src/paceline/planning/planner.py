@@ -17,7 +17,7 @@ from paceline.planning.effects import check_search_acts
 from paceline.planning.explain.assumptions import assumptions, goal_text
 from paceline.planning.explain.exclusions import fates, rejected_groups, why_not_sentences
 from paceline.planning.explain.impossible import check_possible
-from paceline.planning.explain.notes import choice_notes
+from paceline.planning.explain.notes import choice_notes, loop_note
 from paceline.planning.explain.provenance import explanation
 from paceline.planning.explain.reasons import turns, why
 from paceline.planning.explain.rent_or_buy import rent_or_buy_sentence
@@ -214,15 +214,20 @@ def _choices(search: Search, selection: Selection) -> tuple[PlannedChoice, ...]:
     first, last = _LABELS[objective_name(search.goal)]
     others = [row for row in selection.listed if row not in selection.near_misses]
     labels = {others[-1]: last, others[0]: first}
+    trains = search.workload.task == "train"
+    choices = [planned_choice(search, row) for row in selection.listed]
     return tuple(
         replace(
-            planned_choice(search, row),
+            choice,
             reason=_reason(search, selection, row),
             label=labels.get(row, ""),
             remark=failure_text(search, row),
-            notes=choice_notes(search, row),
+            notes=(
+                *filter(None, [loop_note(choice) if trains else ""]),
+                *choice_notes(search, row),
+            ),
         )
-        for row in selection.listed
+        for row, choice in zip(selection.listed, choices, strict=True)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -14,11 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
+from paceline.planfile import PlannedChoice
 from paceline.watch.folder import Run, now, process_started, write_end, write_run
 
 _HOOK = Path(__file__).parent / "observer" / "hook"
 #: What the observer reads to know where to write.
 FOLDER_VARIABLE = "PACELINE_RUN_FOLDER"
+#: What `paceline.loop.parallelize` reads of the plan's choice, as JSON.
+CHOICE_VARIABLE = "PACELINE_CHOICE"
+#: Fields of a choice that a training loop acts on.
+_CHOSEN = (
+    "strategy", "batch_per_device", "microbatches", "global_batch", "precision", "compiler",
+    "checkpointing", "channels_last",
+)  # fmt: skip
 _POLL_S = 0.5
 #: What a terminal or a scheduler sends to the watcher, and the command should have.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -53,6 +62,11 @@ def observed_environment(
     path = os.pathsep.join(filter(None, (str(_HOOK), before)))
     named = {"PYTHONPATH": path, FOLDER_VARIABLE: str(run.folder)}
     return {**environment, **named, **(more or {})}
+
+
+def choice_setting(choice: PlannedChoice) -> dict[str, str]:
+    """What a training loop in the command may read of the plan: how to run, no prices."""
+    return {CHOICE_VARIABLE: json.dumps({name: getattr(choice, name) for name in _CHOSEN})}
 
 
 def start(run: Run, *, more: Mapping[str, str] | None = None) -> Started:

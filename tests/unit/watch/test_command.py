@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.watch.command import start, wait
+from paceline.watch.command import choice_setting, start, wait
 from paceline.watch.folder import find_run, new_run, runs_in
 
 _SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
@@ -32,6 +33,16 @@ def test_the_exit_status_is_the_commands(tmp_path: Path, status: int):
     assert run.status == status
     assert find_run(folder=tmp_path).status == status
     assert find_run(folder=tmp_path).state == ("failed" if status else "done")
+
+
+def test_the_choice_of_a_plan_reaches_the_command(tmp_path: Path):
+    choice = SimpleNamespace(
+        strategy="dp2/mb4", batch_per_device=8, microbatches=4, global_batch=16, precision="bf16",
+        compiler="eager", checkpointing="none", channels_last=True,
+    )  # fmt: skip
+    code = "import json, os; raise SystemExit(json.loads(os.environ['PACELINE_CHOICE']) != %r)"
+    command = [sys.executable, "-c", code % vars(choice)]
+    assert wait(start(new_run(command, folder=tmp_path), more=choice_setting(choice))).status == 0
 
 
 def test_a_program_that_is_not_there_leaves_no_run(tmp_path: Path):

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from paceline.errors import InvalidInputError
 from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
-from paceline.watch.command import command_words, start, wait
+from paceline.watch.command import choice_setting, command_words, start, wait
 from paceline.watch.events import RunEvents
 from paceline.watch.expected import Expectation, expected_of_plan
 from paceline.watch.folder import Run, find_run, new_run, runs_in, write_billed
@@ -72,11 +73,16 @@ def run(
         budget_usd=None if budget is None else parse_usd(budget),
         num_steps=steps,
     )
-    expectation = _expected(plan, choice)
+    chosen = _chosen(plan, choice)
+    expectation = (
+        None
+        if chosen is None
+        else expected_of_plan(chosen.plan, choice=choice, source=chosen.source)
+    )
     _check_limits(limits, expectation)
     say = on_notice or (lambda _: None)
     own = new_run(command_words(command), folder=runs)
-    started = start(own, more=tracing_settings())
+    started = start(own, more={**tracing_settings(), **_choice_setting(chosen, choice)})
     say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
     expect = partial(expect_here, folder=own.folder, facts=facts, calibration=calibration)
     watcher = Watcher(started.run, expect=expect, say=say, expectation=expectation, limits=limits)
@@ -206,7 +212,15 @@ def _check_limits(limits: Limits, expectation: Expectation | None) -> None:
         )
 
 
-def _expected(plan: PlanFile | Path | None, choice: int) -> Expectation | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """A plan and where it came from."""
+
+    plan: PlanFile
+    source: str
+
+
+def _chosen(plan: PlanFile | Path | None, choice: int) -> _Chosen | None:
     if plan is None:
         if choice != 1:
             raise InvalidInputError(f"no plan has a choice {choice}", hint="name the plan file")
@@ -221,4 +235,9 @@ def _expected(plan: PlanFile | Path | None, choice: int) -> Expectation | None:
         raise InvalidInputError(
             f"the plan has no choice {choice}", hint=f"it has 1 to {len(plan.choices)}"
         )
-    return expected_of_plan(plan, choice=choice, source=source)
+    return _Chosen(plan=plan, source=source)
+
+
+def _choice_setting(chosen: _Chosen | None, choice: int) -> dict[str, str]:
+    """What `paceline.loop` reads of a plan in the script's own processes; empty without one."""
+    return {} if chosen is None else choice_setting(chosen.plan.choices[choice - 1])

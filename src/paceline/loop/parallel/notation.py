@@ -5,8 +5,10 @@ which microbatches pass stages; their number; options; exceptions for single mod
 A test holds this reader against the planner's own.
 """
 
+from __future__ import annotations
+
 import re
-from collections import namedtuple
+from typing import NamedTuple
 
 from ..errors import LoopError
 
@@ -22,21 +24,40 @@ _OPTION = re.compile(
 )
 _HINT = "write strategies like `dp8`, `dp4+zero1` or `pp2.dp4@1f1b/mb8`"
 
-#: A strategy. ``axes`` are (name, size) pairs above 1; ``schedule`` is ``plain`` without stages;
-#: ``sharding`` is ``none`` or ``zero1`` to ``zero3``; ``others`` are options and exceptions that
-#: name something else than these.
-Strategy = namedtuple(
-    "Strategy",
-    ["text", "axes", "schedule", "chunks", "microbatches", "sharding", "recompute", "others"],
-)
+#: Precisions that PyTorch has a switch for.
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16")
 
 
-def size(strategy, name):
+class Strategy(NamedTuple):
+    """A strategy as the loop sees it.
+
+    Attributes:
+        text: As written.
+        axes: Name and size of each axis above 1, outermost first.
+        schedule: Order of microbatches; ``plain`` without stages.
+        chunks: Of an interleaved one, stages per rank.
+        microbatches: Per optimizer step.
+        sharding: ``none``, or ``zero1`` to ``zero3``.
+        recompute: ``none``, ``selective``, ``block`` or ``full``.
+        others: Options, and exceptions for single modules, that name something else.
+    """
+
+    text: str
+    axes: tuple[tuple[str, int], ...]
+    schedule: str
+    chunks: int
+    microbatches: int
+    sharding: str
+    recompute: str
+    others: tuple[str, ...]
+
+
+def size(strategy: Strategy, name: str) -> int:
     """Ranks along an axis; 1 where the mesh has none."""
     return dict(strategy.axes).get(name, 1)
 
 
-def parse(text):
+def parse(text: str) -> Strategy:
     """Read a strategy string.
 
     Raises:
@@ -70,8 +91,8 @@ def parse(text):
     )
 
 
-def _axes(mesh, text):
-    found = []
+def _axes(mesh: str, text: str) -> tuple[tuple[str, int], ...]:
+    found: list[tuple[str, int]] = []
     for part in mesh.split("."):
         match = _AXIS.match(part)
         if match is None or match[1] not in AXES or int(match[2]) < 1:
@@ -81,9 +102,9 @@ def _axes(mesh, text):
     return tuple(found)
 
 
-def refusals(strategy):
-    """What of a strategy the loop has no engine for, each as a reason."""
-    found = []
+def refusals(strategy: Strategy, precision: str | None = None) -> tuple[str, ...]:
+    """What of a strategy and a precision the loop has no engine for, each as a reason."""
+    found: list[str] = []
     reasons = {
         "cp": "context parallel exchanges keys and values inside attention, which has no engine",
         "ep": "expert parallel moves tokens inside the model's own layer of experts",
@@ -104,6 +125,8 @@ def refusals(strategy):
         "single-process": "`single-process` is PyTorch's old DataParallel",
         "parameter-server": "`parameter-server` is no engine of PyTorch",
     }
+    if precision is not None and precision not in PRECISIONS:
+        found.append("precision `%s` needs a library of its own" % precision)
     for one in strategy.others:
         found.append(words.get(one, "`%s` has no engine here" % one))
     return tuple(found)

@@ -18,12 +18,11 @@ from ..errors import LoopError
 from . import devices
 from .blocks import blocks, units
 from .microbatches import Made, is_sharded, keeps_sharded, remember
-from .notation import parse, refusals, size
+from .notation import PRECISIONS, parse, refusals, size
 
 #: What `paceline run PLAN` sets: the choice of the plan, as JSON.
 CHOICE_VARIABLE = "PACELINE_CHOICE"
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_KNOWN_PRECISIONS = ("fp32", "tf32", "fp64", *_DTYPES)
 
 
 def parallelize(
@@ -59,6 +58,8 @@ def parallelize(
     device = devices.device_of(model, device)
     ranks = devices.start_group(device)
     wanted = read_strategy(strategy or choice.get("strategy"), ranks)
+    if wanted.recompute == "none" and strategy is None:
+        wanted = wanted._replace(recompute=choice.get("checkpointing") or "none")
     mesh = devices.make_mesh(wanted, device, ranks)
     model.to(device)
     if mesh is not None:
@@ -223,10 +224,10 @@ def set_precision(model, precision):
     Raises:
         LoopError: PyTorch has no switch for it.
     """
-    if precision not in _KNOWN_PRECISIONS:
+    if precision not in PRECISIONS:
         raise LoopError(
             "precision `%s` needs a library of its own" % precision,
-            "one of %s" % ", ".join(_KNOWN_PRECISIONS),
+            "one of %s" % ", ".join(PRECISIONS),
         )
     if precision == "tf32":
         torch.set_float32_matmul_precision("high")

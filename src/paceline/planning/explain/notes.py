@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from paceline.loop.parallel.notation import parse, refusals
+from paceline.planfile import PlannedChoice
 from paceline.planning.places.input_side import fed_step, input_host, input_pipeline
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
@@ -25,6 +27,16 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
         place.offer.note,
     )
     return tuple(note for note in found if note)
+
+
+def loop_note(choice: PlannedChoice) -> str:
+    """What of a choice to train so `paceline.loop` does not run, and why; else empty."""
+    if choice.stack is not None and choice.stack.framework != "torch":
+        return ""
+    reasons = refusals(parse(choice.strategy), choice.precision)
+    if not reasons:
+        return ""
+    return f"`paceline.loop` does not run it: {'; '.join(reasons)}; your script must"
 
 
 def service_note(search: Search, row: int) -> str:
