@@ -39,12 +39,25 @@ def profile(graph_module):
         for cut in range(max(begin, 0), last[node]):
             moved[cut] += size or 0
             bad[cut] += size is None or begin < 0
-        for user in node.users:
-            if _is_in_place(user):
-                for cut in range(max(begin, 0), place.get(user, len(nodes) - 1)):
-                    bad[cut] += 1
+    for number, node in enumerate(nodes):
+        for cut in range(_written_from(node, place), number):
+            bad[cut] += 1
     crossing = [None if bad[k] else moved[k] for k in range(len(nodes))]
     return Profile(nodes, cost, crossing)
+
+
+def _written_from(node, place):
+    """The op whose output an op writes over: what a stage received must stay as it is."""
+    if not _is_in_place(node):
+        return place[node]
+    written = node.args[0]
+    while (
+        isinstance(written, fx.Node)
+        and written.op == "call_function"
+        and (_is_view(written) or _is_in_place(written))
+    ):
+        written = written.args[0]
+    return place.get(written, place[node]) if isinstance(written, fx.Node) else place[node]
 
 
 def _cost(node):
