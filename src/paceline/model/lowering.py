@@ -24,8 +24,8 @@ from paceline.model.graph.graph import (
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import memory_table
 from paceline.model.rewrite.adapters import with_adapters
-from paceline.model.rewrite.autocast import autocast, narrowed
-from paceline.model.rewrite.checkpointing import checkpointed
+from paceline.model.rewrite.autocast import autocast, narrowed, with_narrow_weights
+from paceline.model.rewrite.checkpointing import SegmentShare, checkpointed
 from paceline.model.rewrite.freezing import frozen
 from paceline.model.rewrite.fusion import fused
 from paceline.model.rewrite.loss import with_loss
@@ -96,10 +96,14 @@ def rewritten(graph: Graph, configuration: Configuration) -> Program:
     Of a part of a model, the usual training format must be said (`with_weight_format`): it
     follows the size of the whole.
     """
-    once = replace(configuration, checkpointing="none", offload="none", accumulates=False)
+    once = replace(
+        configuration, checkpointing="none", checkpoint_blocks="1", offload="none",
+        accumulates=False,
+    )  # fmt: skip
     program = _at_precision(graph, once)
     if configuration.checkpointing != "none":
-        program = checkpointed(program, configuration.checkpointing)
+        segments = SegmentShare.parse(configuration.checkpoint_blocks)
+        program = checkpointed(program, configuration.checkpointing, segments)
     program = fused(program, configuration)
     program = _offloaded(program, configuration)
     return _accumulating(program) if configuration.accumulates else program
@@ -184,6 +188,8 @@ def _narrowed(
         return with_master_weights(program, element_bytes=activation_bytes)
     if narrow == "pure":
         return narrowed(program, element_bytes=activation_bytes)
+    if narrow == "narrow-autocast":
+        program = with_narrow_weights(program, element_bytes=activation_bytes)
     return autocast(program, element_bytes=activation_bytes)
 
 

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from paceline.model.names.denoisers import denoiser_of
 from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
-from paceline.scoring.naming.training_words import stated_training
+from paceline.scoring.naming.training_words import remarks_of, stated_training
 from paceline.scoring.rows import Row, parse_row, read_rows
 from paceline.scoring.tables import read_table
 
@@ -35,6 +36,7 @@ def completed(cells: Mapping[str, object]) -> Cells:
     row = {name: str(value).strip() for name, value in cells.items()}
     for reader in (
         _remarked,
+        _pictured,
         _trained,
         _as_submitted,
         _as_served,
@@ -74,6 +76,27 @@ def _remarked(row: Cells) -> Cells:
     if row.get("img_size"):
         found.pop("img_size", None)
     return found
+
+
+def _pictured(row: Cells) -> Cells:
+    """Latent patches of the pictures or films that a denoiser is trained on.
+
+    >>> row = {"model": "PixArt-Sigma", "task": "train", "img_size": "512", "gpu": "L40S"}
+    >>> _pictured(row), _pictured(row | {"extra": "resolution=1024x768"})["seq_len"]
+    ({'seq_len': '1024', 'img_size': ''}, '3072')
+    """
+    family = denoiser_of(row.get("model", "")) if _trains(row) and not row.get("seq_len") else None
+    if family is None:
+        return {}
+    remarks = remarks_of(row.get("extra", ""))
+    stated = remarks.get("resolution") or row.get("img_size") or ""
+    sides = [int(side) for side in re.findall(r"\d+", stated)[:2]]
+    width, height = (sides[0], sides[-1]) if sides else (0, 0)
+    frames = re.match(r"\d+", remarks.get("frames", ""))
+    if not sides and not frames:
+        return {}
+    num_patches = family.num_patches(width, height, int(frames[0]) if frames else 0)
+    return {"seq_len": str(num_patches), "img_size": ""}
 
 
 def _trained(row: Cells) -> Cells:

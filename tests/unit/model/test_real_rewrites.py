@@ -65,10 +65,27 @@ class Recomputed(nn.Module):
         return checkpoint(self.block, *given, use_reentrant=False)
 
 
-def checkpointed_gpt2():
+class Pair(nn.Module):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x, *given):
+        return self.second(self.first(x, *given), *given)
+
+
+def checkpointed_gpt2(repeated=1, of=1):
     model = gpt2()
     for number, block in enumerate(model.layers):
-        model.layers[number] = Recomputed(block)
+        if number % of < repeated:
+            model.layers[number] = Recomputed(block)
+    return model
+
+
+def gpt2_in_segments():
+    model = gpt2()
+    pairs = zip(model.layers[::2], model.layers[1::2], strict=True)
+    model.layers = nn.ModuleList([Recomputed(Pair(*pair)) for pair in pairs])
     return model
 
 
@@ -77,6 +94,18 @@ def test_checkpointing_per_block(batch):
     real = real_bytes(checkpointed_gpt2, tokens, batch=batch)
     predicted = predicted_bytes(gpt2, tokens, batch=batch, checkpointing="block")
     assert predicted == pytest.approx(real, rel=0.02)
+
+
+def test_checkpointing_of_some_blocks():
+    real = real_bytes(lambda: checkpointed_gpt2(1, 2), tokens, batch=32)
+    share = {"checkpointing": "block", "checkpoint_blocks": "1/2"}
+    assert predicted_bytes(gpt2, tokens, batch=32, **share) == pytest.approx(real, rel=0.02)
+
+
+def test_checkpointing_in_segments_of_blocks():
+    real = real_bytes(gpt2_in_segments, tokens, batch=32)
+    segments = {"checkpointing": "block", "checkpoint_blocks": "2"}
+    assert predicted_bytes(gpt2, tokens, batch=32, **segments) == pytest.approx(real, rel=0.02)
 
 
 @pytest.mark.parametrize(("build", "inputs"), [(gpt2, tokens), (mlp, rows)])

@@ -24,13 +24,13 @@ def reading(**cells: str) -> Reading:
 @pytest.mark.parametrize(
     ("cell", "computed", "base", "kept"),
     [
-        ("bfloat16 compute, 4-bit base", "bf16", "int4", "pure"),
-        ("bf16 compute, nf4 base", "bf16", "int4", "pure"),
-        ("fp16 compute, GPTQ int4 base", "fp16", "int4", "pure"),
-        ("bf16 compute, int8 base", "bf16", "int8", "pure"),
+        ("bfloat16 compute, 4-bit base", "bf16", "int4", ""),
+        ("bf16 compute, nf4 base", "bf16", "int4", ""),
+        ("fp16 compute, GPTQ int4 base", "fp16", "int4", ""),
+        ("bf16 compute, int8 base", "bf16", "int8", ""),
         ("fp16 O2 (fp32 master)", "fp16", "", "half-weights"),
         ("bf16 AMP (fp32 weights)", "bf16", "", "autocast"),
-        ("bfloat16 weights with AMP autocast", "bf16", "", "pure"),
+        ("bfloat16 weights with AMP autocast", "bf16", "", "narrow-autocast"),
     ],
 )
 def test_a_cell_says_what_is_computed_in_and_how_weights_are_kept(
@@ -39,7 +39,33 @@ def test_a_cell_says_what_is_computed_in_and_how_weights_are_kept(
     precision, settings = stated_precision(cell)
     assert precision == computed
     assert settings.get("frozen_weights", "") == base
-    assert settings["training_format"] == kept
+    assert settings.get("training_format", "") == kept
+
+
+def test_beside_a_frozen_base_everything_is_narrow_unless_the_trainer_casts() -> None:
+    tuned = {"extra": "finetuning=lora;lora_rank=8", "precision": "bf16 compute, nf4 base"}
+    formats = [
+        reading(**tuned, framework=name).configuration.training_format
+        for name in ("a trainer", "diffusers 0.36")
+    ]
+    assert formats == ["pure", "narrow-autocast"]
+
+
+def test_blocks_are_recomputed_in_shares_and_segments() -> None:
+    found = [
+        reading(extra=f"finetuning=lora;recompute={words}").configuration.checkpoint_blocks
+        for words in ("2_of_4_blocks", "segments of 3 blocks", "full (per block)")
+    ]
+    assert found == ["2/4", "3", "1"]
+
+
+def test_fsdp_shards_wide_weights_under_mixed_precision() -> None:
+    cast = {
+        "extra": "finetuning=full", "precision": "bfloat16 weights with AMP autocast",
+        "framework": "transformers 4.48", "n_gpus": "4", "parallelism": "FSDP full shard",
+        "batch_per_gpu": "1",
+    }  # fmt: skip
+    assert reading(**cast).configuration.training_format == "half-weights"
 
 
 @pytest.mark.parametrize("cell", ["bf16", "fp16", "TF32/FP32", "Mixed Precision", "W4A16 AWQ", ""])

@@ -15,7 +15,7 @@ TRACED_ONLY = frozenset(
     }
 )  # fmt: skip
 #: Beginnings and endings of entries that are sizes or graphs, and no program to run.
-_TRACED_SCHEMES = ("hf", "transformer", "published", "detectron2")
+_TRACED_SCHEMES = ("hf", "transformer", "denoiser", "published", "detectron2")
 _GRAPH_FILES = (".npz", ".pt2")
 _LIBRARIES = {
     "timm": 'python -c "import timm; print(timm.list_models())"',

@@ -240,6 +240,7 @@ def _named_subject(request):
         "timm": _timm_subject,
         "hf": _hf_subject,
         "transformer": _transformer_subject,
+        "denoiser": _denoiser_subject,
     }.get(scheme)
     return make(rest, request) if make else _user_subject(entry, request)
 
@@ -394,11 +395,30 @@ def _timm_model(timm, name, image_size):
     return build(lambda: timm.create_model(name, **asked))
 
 
-def _transformer_subject(text, _request):
+def _sizes_in(text):
+    """Sizes by name, as an entry states them: ``layers=2,hidden=64``."""
     given = {}
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
         given[key.strip()] = _number(value.strip())
+    return given
+
+
+def _denoiser_subject(text, request):
+    from torch_denoisers import denoiser
+
+    given = _sizes_in(text)
+    try:
+        job = build(lambda: denoiser(**given))
+    except (ValueError, TypeError) as error:
+        raise RequestError("bad-request", str(error)) from error
+    subject = job_subject(job, request)
+    subject.taken = job.taken
+    return subject
+
+
+def _transformer_subject(text, _request):
+    given = _sizes_in(text)
     try:
         model = build(lambda: torch_models.transformer(**given))
     except (ValueError, TypeError) as error:

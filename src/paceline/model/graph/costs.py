@@ -20,8 +20,8 @@ Platform = Literal["cuda", "rocm", "cpu", "xla"]
 AttentionKernels = Literal["math", "flash", "vendor", "memory-efficient"]
 OptimizerKernel = Literal["plain", "foreach", "fused"]
 NarrowFormat = Literal["autocast", "pure"]
-KeptFormat = Literal["autocast", "half-weights", "pure"]
-TrainingFormat = Literal["usual", "autocast", "half-weights", "pure"]
+KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "pure"]
+TrainingFormat = Literal["usual", "autocast", "narrow-autocast", "half-weights", "pure"]
 Loss = Literal["plain", "wide", "fused", "fused-wide", "chunked", "recomputed"]
 AdapterInputs = Literal["shared", "cast", "dropped"]
 
@@ -34,6 +34,8 @@ class Configuration:
         precision: Name in ``dtypes.PRECISIONS``.
         compiler: ``eager`` launches op by op; the others fuse.
         checkpointing: What is recomputed in backward instead of kept.
+        checkpoint_blocks: Which blocks are recomputed: all one by one (``1``), all in segments of
+            so many (``2``), or so many of every few (``2/4``).
         platform: Whose kernels and saved tensors the lowering follows.
         channels_last: Whether convolutions run in NHWC.
         attention: Kernel family used for scaled-dot-product attention: ``flash`` is what the
@@ -46,9 +48,10 @@ class Configuration:
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
         offload: What lives in host memory between uses.
         training_format: In a narrow precision, whether weights, gradients and state stay FP32 and
-            passes read narrow copies (``autocast``), weights are narrow with FP32 masters beside
-            the optimizer's state (``half-weights``), or everything is narrow (``pure``); the
-            ``usual`` one follows the size of the model, see `kept_format`.
+            passes read narrow copies (``autocast``), weights, gradients and state are narrow under
+            autocast, which still widens norms (``narrow-autocast``), weights are narrow with FP32
+            masters beside the optimizer's state (``half-weights``), or everything is narrow
+            (``pure``); the ``usual`` one follows the size of the model, see `kept_format`.
         inference_format: The same of inference, where everything is narrow unless FP32 weights are
             cast on every pass (``autocast``).
         accumulates: Whether gradients of earlier microbatches are kept through the pass.
@@ -73,6 +76,7 @@ class Configuration:
     precision: str = "bf16"
     compiler: Compiler = "eager"
     checkpointing: Checkpointing = "none"
+    checkpoint_blocks: str = "1"
     platform: Platform = "cuda"
     channels_last: bool = True
     attention: AttentionKernels = "flash"

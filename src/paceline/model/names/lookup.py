@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from paceline.errors import UnknownNameError, close_names
+from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.front_ends import is_model_path
 from paceline.model.names.registry import Alias, names_of, patterns, words
 from paceline.model.names.spelling import name_key, plainer, without_owner, word_keys
@@ -43,6 +44,8 @@ def entry_of(typed: str) -> str:
     found = (
         found or next(libraries, None) or names_of("published").spelled.get(name_key(written[1]))
     )
+    if found is None and (family := denoiser_of(typed)) is not None:
+        found = family.entry
     if found is None:
         raise _unknown(typed)
     return found

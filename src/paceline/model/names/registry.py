@@ -26,6 +26,7 @@ _NEEDS: dict[str, Needs] = {
 Origin = Literal["zoo", "hub", "library", "published", "numbers"]
 _ORIGINS: dict[str, Origin] = {
     "": "zoo", "hf": "hub", "timm": "library", "torchvision": "library", "transformer": "numbers",
+    "denoiser": "numbers",
 }  # fmt: skip
 _NO_NEIGHBOURS = "any part of a name will do; `paceline models` alone lists the zoo"
 

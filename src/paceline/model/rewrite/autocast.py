@@ -47,6 +47,25 @@ def narrowed(program: Program, *, element_bytes: float) -> Program:
     return replace(program, stores=replace(stores, element_bytes=width))
 
 
+def with_narrow_weights(program: Program, *, element_bytes: float) -> Program:
+    """Weights, gradients and optimizer state in the narrow format, before autocast.
+
+    A model that was loaded in 16 bits and trained under autocast: diffusers' and Hugging Face's
+    scripts do so. Products read such weights as they are; what autocast runs in FP32 still does.
+    """
+    stores = program.stores
+    kinds = (Owner.PARAMETER, Owner.GRADIENT, Owner.OPTIMIZER_STATE)
+    is_kept = np.isin(stores.owner, kinds) & stores.is_floating
+    return replace(
+        program,
+        stores=replace(
+            stores,
+            is_wide=stores.is_wide & ~is_kept,
+            element_bytes=np.where(is_kept, element_bytes, stores.element_bytes),
+        ),
+    )
+
+
 def autocast(program: Program, *, element_bytes: float) -> Program:
     """``program`` as it runs under autocast to a format of ``element_bytes``."""
     stores = program.stores

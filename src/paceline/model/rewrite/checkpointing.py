@@ -5,7 +5,8 @@ first (``layers.7``, ``encoder.layer.11``, ``layer1.0``). With ``block`` the out
 is kept, everything inside it is computed again just before its backward pass
 (`torch.utils.checkpoint` around each block, Megatron's full recomputation of one layer). With
 ``full`` the same holds for what stands before, between and after the blocks, such as the stem of a
-convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone.
+convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone. A
+share of blocks, or segments of several blocks, are `SegmentShare`.
 
 Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; Korthikanti et al.,
 arXiv 2205.05198, section 5 (selective).
@@ -13,10 +14,12 @@ arXiv 2205.05198, section 5 (selective).
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paceline.errors import InvalidInputError
 from paceline.model.graph.block_names import repeated_child
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
@@ -34,11 +37,57 @@ from paceline.model.graph.program import (
 )
 
 
-def checkpointed(program: Program, how: Checkpointing) -> Program:
-    """``program`` with activations of its blocks computed again in the backward pass."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentShare:
+    """Which blocks are computed again, and how many at a time.
+
+    Attributes:
+        blocks: Blocks of a segment: what enters its first alone is kept.
+        repeated: Of every ``of`` segments so many are computed again, the first ones.
+        of: Segments of a round.
+    """
+
+    blocks: int = 1
+    repeated: int = 1
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> SegmentShare:
+        """``1`` of all blocks one by one, ``2`` two at a time, ``2/4`` two of every four.
+
+        Raises:
+            InvalidInputError: Anything else.
+
+        >>> SegmentShare.parse("2/4"), SegmentShare.parse("3").blocks
+        (SegmentShare(blocks=1, repeated=2, of=4), 3)
+        """
+        found = re.fullmatch(r"([1-9]\d*)(?:/([1-9]\d*))?", text)
+        if found is None or (found[2] and int(found[1]) > int(found[2])):
+            raise InvalidInputError(
+                f"`checkpoint_blocks={text}` is no share of blocks",
+                hint="write `2` for segments of two blocks, or `2/4` for two of every four",
+            )
+        if found[2] is None:
+            return cls(blocks=int(found[1]))
+        return cls(repeated=int(found[1]), of=int(found[2]))
+
+
+WHOLE_BLOCKS = SegmentShare()
+
+
+def checkpointed(
+    program: Program, how: Checkpointing, segments: SegmentShare = WHOLE_BLOCKS
+) -> Program:
+    """``program`` with activations of its blocks computed again in the backward pass.
+
+    Args:
+        program: A training step.
+        how: What is computed again.
+        segments: How blocks are put together, and which of them are computed again.
+    """
     if how == "none" or not np.isfinite(program.first_backward()):
         return program
-    block = _block_of_op(program)
+    block = _in_segments(_block_of_op(program), segments)
     if how == "selective":
         block = np.where(program.ops.kind == OpKind.SOFTMAX, block, -1)
     if how == "full":
@@ -61,6 +110,14 @@ def _block_of_op(program: Program) -> IntArray:
             numbers[index] = names.setdefault(name, len(names))
     block: IntArray = numbers[program.ops.module]
     return block
+
+
+def _in_segments(block: IntArray, segments: SegmentShare) -> IntArray:
+    """Number of the segment of each op; -1 outside what is computed again."""
+    number = block // segments.blocks
+    is_kept = (block < 0) | (number % segments.of >= segments.repeated)
+    found: IntArray = np.where(is_kept, -1, number)
+    return found
 
 
 def _with_what_stands_between(program: Program, block: IntArray) -> IntArray:

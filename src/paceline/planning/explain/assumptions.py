@@ -21,7 +21,10 @@ from paceline.stack.engines import USUAL_LOOP
 from paceline.units import format_bytes, format_duration, format_percent
 
 #: How weights are kept in training, in words.
-_KEPT = {"autocast": "autocast", "half-weights": "with FP32 master weights", "pure": "alone"}
+_KEPT = {
+    "autocast": "autocast", "narrow-autocast": "weights under autocast",
+    "half-weights": "with FP32 master weights", "pure": "alone",
+}  # fmt: skip
 _OBJECTIVES = {
     "cost": "cheapest first",
     "time": "fastest first",

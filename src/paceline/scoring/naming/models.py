@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from paceline.errors import UnknownNameError
+from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.lookup import entry_of, hub_row, library_entry, library_names, zoo_entry
 from paceline.model.names.registry import parameters_of
 from paceline.model.names.spelling import plainer, without_owner
@@ -104,8 +105,8 @@ def resolve_model(row: Row) -> PublishedModel:
         _check_refused(row)
     name = row.model.strip()
     found = (
-        _listed(row) or _entry(name) or _zoo_model(name) or _timm_exactly(name) or _hub_model(name)
-        or _image_model(name)
+        (_denoiser(row) if row.seq else None) or _listed(row) or _entry(name) or _zoo_model(name)
+        or _timm_exactly(name) or _hub_model(name) or _image_model(name) or _denoiser(row)
     )  # fmt: skip
     if found is None and (brackets := _BRACKETS.search(name)) is not None:
         found = _of_size(replace(row, model=name[: brackets.start()]), brackets)
@@ -113,6 +114,17 @@ def resolve_model(row: Row) -> PublishedModel:
     if found is None:
         raise UnresolvedRowError(f"no known model is called `{name}`")
     return _with_steps(found, row)
+
+
+def _denoiser(row: Row) -> PublishedModel | None:
+    """A family of diffusion in training: one denoising step, whose length is in patches.
+
+    It comes first where a row has that length, or the pictures that it follows from.
+    """
+    family = denoiser_of(row.model) if row.task.startswith("train") else None
+    if family is None:
+        return None
+    return PublishedModel(entry=family.entry, seq=family.num_patches(), has_own_size=True)
 
 
 def _of_size(row: Row, brackets: re.Match[str]) -> PublishedModel | None:

@@ -32,10 +32,12 @@ _NARROW_BASE = (
     (re.compile(r"nf4|fp4|int4|4-?bit|4/8|gptq(?!.*int8)|awq"), "int4"),
     (re.compile(r"int8|8-?bit|fp8"), "int8"),
 )
+_FSDP = re.compile(r"fsdp|full shard", re.IGNORECASE)
 #: How weights are kept, by words of the cell.
 _KEPT = (
     (re.compile(r"\bo2\b|master"), "half-weights"),
-    (re.compile(r"base|no amp|b?f(p|loat)16 weights|-true|full bf16|optimizer states"), "pure"),
+    (re.compile(r"weights[^;,]*(?<!no )\b(amp|autocast)\b(?! off)"), "narrow-autocast"),
+    (re.compile(r"no amp|b?f(p|loat)16 weights|-true|full bf16|optimizer states"), "pure"),
     (re.compile(r"\bamp\b|mixed|fp32 weights"), "autocast"),
 )
 
@@ -52,6 +54,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     is_described = bool(remarks.keys() & _SAYING_HOW)
     usual = dict(_pairs(trainer.settings)) if is_described else {}
     settings = _as_trained(usual, settings_of(remarks, kept))
+    if _FSDP.search(row.get("parallelism", "")) and "lora_rank" not in settings:
+        settings = _as_sharded(settings)
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
@@ -67,15 +71,29 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
 def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
     """Settings that are stated, else a trainer's; one that widens logits widens those of kernels.
 
+    Beside a frozen base everything is in 16 bits where neither says otherwise.
+
     >>> _as_trained({"loss": "wide"}, {"loss": "fused"}), _as_trained({}, {"loss": "fused"})
     ({'loss': 'fused-wide'}, {'loss': 'fused'})
     """
     settings = {**usual, **stated}
+    if "lora_rank" in stated:
+        settings.setdefault("training_format", "pure")
     if usual.get("loss") == "wide" and stated.get("loss") == "fused":
         settings["loss"] = "fused-wide"
     if "lora_rank" not in stated:
         settings.pop("adapter_inputs", None)
     return settings
+
+
+def _as_sharded(settings: Mapping[str, str]) -> dict[str, str]:
+    """FSDP under mixed precision shards FP32 weights, gradients and state, and gathers 16 bits.
+
+    Weights that were loaded in 16 bits are widened for that (huggingface/accelerate,
+    `Accelerator.prepare_model`: "Upcasted low precision parameters").
+    """
+    is_cast = settings.get("training_format") == "narrow-autocast"
+    return {**settings, "training_format": "half-weights"} if is_cast else dict(settings)
 
 
 def _pairs(settings: str) -> Iterator[tuple[str, str]]:
@@ -113,7 +131,6 @@ def settings_of(remarks: Mapping[str, str], kept: Mapping[str, str]) -> dict[str
     if not has_adapters(remarks):
         return found
     modules = "|".join(dict.fromkeys(_patterns(remarks.get("lora_targets", ""))))
-    found.setdefault("training_format", "pure")
     adapters = {"lora_rank": rank, "lora_modules": modules, "frozen_weights": weights}
     return found | {name: value for name, value in adapters.items() if value}
 
@@ -134,7 +151,7 @@ def stated_precision(text: str) -> tuple[str, dict[str, str]]:
     Empty where the cell says one format and no more: other readers know those.
 
     >>> stated_precision("bf16 compute, nf4 base")
-    ('bf16', {'frozen_weights': 'int4', 'training_format': 'pure'})
+    ('bf16', {'frozen_weights': 'int4'})
     >>> stated_precision("fp16 O2 (fp32 master)"), stated_precision("bf16")
     (('fp16', {'training_format': 'half-weights'}), ('', {}))
     """
@@ -159,8 +176,7 @@ def _found(remarks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         for known in read_table("training_words.csv"):
             match = re.fullmatch(known["value"], value, re.IGNORECASE)
             if match and re.fullmatch(known["key"], key):
-                name, _, setting = match.expand(known["setting"]).partition("=")
-                yield name, setting
+                yield from _pairs(match.expand(known["setting"]))
                 break
 
 
