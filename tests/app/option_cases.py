@@ -282,6 +282,10 @@ MEASURED: dict[str, dict[str, str | None]] = {
         "--channels-last": None, "--timeout": "1min", "--memory": "1GB", "--seconds": "2",
         "--profile": "{folder}", "--store": "{folder}", "--html": "{page}",
     },
+    "feed .": {
+        "--seconds": "2", "--model": "gpt2", "--device": "a100", "--check": None,
+        "--damaged": "{page}", "--window": "64", "--dtype": "uint16", "--python": "{no_python}",
+    },
     "run -- true": {
         "--choice": "2", "--quiet": None, "--runs": "{folder}", "--steps": "9",
         "--budget": "9usd", "--deadline": "2h", "--stall-after": "9s", "--facts": "{lab}",

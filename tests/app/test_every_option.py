@@ -227,10 +227,11 @@ def test_an_option_of_a_measurement_reaches_what_is_measured(
         monkeypatch.setattr(running, name, stop)
     monkeypatch.setattr("paceline.app.api.pages.find_ceilings", stop)
     monkeypatch.setattr("paceline.app.web.serving.web", without_ready)
+    monkeypatch.setattr("paceline.app.api.feeding.measure_folder", stop)
     value = MEASURED[command][option]
     given = [] if value is None else [value.format(**files)]
-    if option == "--html":
-        seen += ["a page is written afterwards: test_measure_cli.py"]
+    if option in ("--html", "--damaged"):
+        seen += ["a file is written afterwards: test_measure_cli.py, test_feed_cli.py"]
     words = command.split()
     place = words.index("--") if "--" in words else len(words)
     run(*words)

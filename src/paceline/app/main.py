@@ -36,7 +36,7 @@ VERBS: Mapping[str, str] = {
     "bill": "paceline.app.verbs.decisions",
     "pool": "paceline.app.verbs.decisions",
     "lifecycle": "paceline.app.verbs.lifecycle",
-    "feed": "paceline.app.verbs.decisions",
+    "feed": "paceline.app.verbs.feeding",
     "models": "paceline.app.verbs.models",
     "score": "paceline.app.verbs.score",
     "calibrate": "paceline.app.verbs.calibrate",

@@ -19,6 +19,9 @@ from paceline.shipped import shipped_rows
 Encoding = Literal["jpeg", "png", "raw"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 SentAs = Literal["uint8", "float32"]
+#: What makes the batches: processes that decode with Pillow, as PyTorch's loader is mostly used, or
+#: the threads of ``paceline.loop.feed``.
+Loader = Literal["processes", "threads"]
 InputLimit = Literal["workers", "cores", "main process", "storage", "copy"]
 
 #: A change that gains less is within what predictions of pipelines are wrong by, and not named.
@@ -67,6 +70,7 @@ class InputPipeline:
         is_resized: Whether the host resizes; False where files already have the final size.
         is_overlapped: Whether loading and copying go on while the device computes (prefetching
             workers, pinned memory); else the step waits for them.
+        loader: What makes the batches; threads send bytes.
     """
 
     sample: SampleFormat
@@ -77,6 +81,7 @@ class InputPipeline:
     num_workers: int = 2
     is_resized: bool = True
     is_overlapped: bool = True
+    loader: Loader = "processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +161,7 @@ class FedStep:
 def predict_input(pipeline: InputPipeline, host: InputHost) -> InputPrediction:
     """What ``host`` delivers through ``pipeline`` when the devices never make it wait."""
     stage_s = {name: cost / host.core_speed for name, cost in _stage_s(pipeline).items()}
-    main_s = stage_s["loader-main"]
+    main_s = stage_s.get("loader-main", 0.0)
     worker_s = sum(stage_s.values()) - main_s
     sent_bytes = pipeline.width * pipeline.height * pipeline.sample.channels
     sent_bytes *= _SENT_BYTES[pipeline.sent_as]
@@ -322,6 +327,8 @@ def _stage_s(pipeline: InputPipeline) -> dict[str, float]:
     sent_pixels = pipeline.width * pipeline.height
     sent_bytes = sent_pixels * sample.channels * _SENT_BYTES[pipeline.sent_as]
     source_pixels = min(sample.width, sample.height) ** 2
+    if pipeline.loader == "threads":
+        return _thread_stage_s(pipeline, source_pixels)
     stages = {
         f"decode-{sample.encoding}": (sample.disk_bytes, sample.width * sample.height),
         "loader-worker": (sent_bytes, 0),
@@ -334,6 +341,17 @@ def _stage_s(pipeline: InputPipeline) -> dict[str, float]:
     return {name: _cost_s(name, num_bytes, pixels) for name, (num_bytes, pixels) in stages.items()}
 
 
+def _thread_stage_s(pipeline: InputPipeline, source_pixels: int) -> dict[str, float]:
+    """As ``paceline.loop.feed`` works: JPEG by libjpeg-turbo, resized as bytes, in one process."""
+    sample = pipeline.sample
+    decoder = "jpeg-turbo" if sample.encoding == "jpeg" else sample.encoding
+    stages = {f"decode-{decoder}": (sample.disk_bytes, sample.width * sample.height)}
+    if pipeline.is_resized:
+        stages["resize-bytes"] = (0, source_pixels)
+    stages["feed-row"] = (0, 0)
+    return {name: _cost_s(name, num_bytes, pixels) for name, (num_bytes, pixels) in stages.items()}
+
+
 def _cost_s(stage: str, num_bytes: float, pixels: float) -> float:
     fixed_s, s_per_byte, s_per_pixel = _stage_costs()[stage]
     return fixed_s + s_per_byte * num_bytes + s_per_pixel * pixels
@@ -342,14 +360,16 @@ def _cost_s(stage: str, num_bytes: float, pixels: float) -> float:
 def _ceilings(
     pipeline: InputPipeline, host: InputHost, worker_s: float, main_s: float, sent_bytes: float
 ) -> dict[InputLimit, float]:
+    ceilings: dict[InputLimit, float]
     if pipeline.num_workers == 0:
-        ceilings: dict[InputLimit, float] = {"main process": 1 / (worker_s + main_s)}
+        ceilings = {"main process": 1 / (worker_s + main_s)}
     else:
         ceilings = {
             "workers": pipeline.num_workers / worker_s,
             "cores": host.num_cores / (worker_s + main_s),
-            "main process": 1 / main_s,
         }
+        if main_s:
+            ceilings["main process"] = 1 / main_s
     if host.storage_read_bytes_per_s is not None:
         ceilings["storage"] = host.storage_read_bytes_per_s / pipeline.sample.disk_bytes
     if host.copy_bytes_per_s is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from paceline.app.options import check_above_zero
 from paceline.app.requests.plan_request import (
@@ -21,6 +21,7 @@ from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.catalog.entities import Catalog, Machine
+    from paceline.execution.folder_feed import FolderFeed
     from paceline.model.graph.workload import Task, Workload
     from paceline.planfile import Interval
     from paceline.planning.decisions.pool_file import PoolAnswer, StatedJob
@@ -39,6 +40,18 @@ if TYPE_CHECKING:
 _FEED_HELP = "paceline feed --help"
 #: Of spot machines, where nothing else is said.
 _USUAL_SAVE, _USUAL_RESTART = "60s", "10min"
+
+
+class FolderOptions(TypedDict, total=False):
+    """What `feed` takes of data that is there, as `measure_folder` describes it."""
+
+    seconds: float
+    model: str | None
+    device: str | None
+    check: bool
+    window: int | None
+    dtype: str | None
+    python: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,26 +320,30 @@ def feed(
     data: str,
     *,
     size: int = 224,
-    cores: int = 8,
+    cores: int | None = None,
     workers: int | None = None,
-    storage: str = "nvme",
+    storage: str | None = None,
     rate: float | None = None,
     devices: int = 1,
-    sent_as: str = "float32",
+    sent_as: str | None = None,
     measured: float | None = None,
-) -> Feed:
+    **of_a_folder: Unpack[FolderOptions],
+) -> Feed | FolderFeed:
     """What a host can feed its devices with, what holds it back, and what would help.
 
     Args:
-        data: ``imagenet``, ``coco``, ``cifar10`` or ``mnist``.
+        data: ``imagenet``, ``coco``, ``cifar10`` or ``mnist``, which are predicted; or a folder,
+            file or pattern, which is measured on this host.
         size: Pixels of a side of the square image that is sent.
-        cores: Cores of the host.
-        workers: Loader processes; one per core if None.
-        storage: ``nvme``, ``sata-ssd``, ``hdd``, ``network-disk`` or ``object-store``.
+        cores: Cores of the host; 8 if None. Measured: those there are.
+        workers: Loader processes, one per core if None; measured: threads, chosen if None.
+        storage: ``nvme``, ``sata-ssd``, ``hdd``, ``network-disk`` or ``object-store``; ``nvme`` if
+            None.
         rate: Samples per second that one device could do.
         devices: Devices fed.
-        sent_as: ``float32`` or ``uint8``.
+        sent_as: ``float32`` or ``uint8``; ``float32`` if None.
         measured: Samples per second that this pipeline gives now.
+        of_a_folder: As in `measure_folder`.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
@@ -334,6 +351,43 @@ def feed(
     >>> feed("imagenet", cores=16).delivered.limit
     'cores'
     """
+    from paceline.app.api.feeding import is_data, measure_folder
+
+    if is_data(data):
+        _refuse_given(
+            f"`{data}` is measured on this host", cores=cores, storage=storage, sent_as=sent_as,
+            measured=measured,
+        )  # fmt: skip
+        return measure_folder(
+            data, size=size, threads=workers, rate=rate, devices=devices, **of_a_folder
+        )
+    _refuse_given(f"`{data}` is predicted, nothing is read", **of_a_folder)
+    return _predicted_feed(
+        data, size, 8 if cores is None else cores, workers, storage or "nvme", rate, devices,
+        sent_as or "float32", measured,
+    )  # fmt: skip
+
+
+def _refuse_given(why: str, **given: object) -> None:
+    """Refuse options that would not act."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise InvalidInputError(
+                f"{why}: `--{name.replace('_', '-')}` would change nothing", hint="leave it out"
+            )
+
+
+def _predicted_feed(
+    data: str,
+    size: int,
+    cores: int,
+    workers: int | None,
+    storage: str,
+    rate: float | None,
+    devices: int,
+    sent_as: str,
+    measured: float | None,
+) -> Feed:
     from paceline.parallelism.uncertainty import (
         CALIBRATED_INPUT_LOG_SIGMA,
         INPUT_LOG_SIGMA,

@@ -1,4 +1,4 @@
-"""``own``, ``fits``, ``bill``, ``pool`` and ``feed``: the decisions beside the plan of one job."""
+"""``own``, ``fits``, ``bill`` and ``pool``: the decisions beside the plan of one job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from paceline.errors import DoesNotFitError
 from paceline.units import parse_usd
 
 if TYPE_CHECKING:
-    from paceline.app.api.decisions import Feed
     from paceline.planning.places.fitting import FittedCard
 
 
@@ -30,7 +29,6 @@ def register(app: Commands) -> None:
     app.add_verb("fits", fits)
     app.add_verb("bill", bill)
     app.add_verb("pool", pool)
-    app.add_verb("feed", feed)
 
 
 @common.answers
@@ -175,51 +173,3 @@ def pool(
         text=lambda width: report.pool_text(found, width=width),
         markdown=lambda: report.pool_markdown(found),
     )
-
-
-@common.answers
-def feed(
-    data: Annotated[str, Argument(metavar="DATA", help="imagenet, coco, cifar10 or mnist.")],
-    size: Annotated[int, Option(help="Pixels of the square image that is sent.")] = 224,
-    cores: Annotated[int, Option(help="Cores of the host.")] = 8,
-    workers: Annotated[int | None, Option(help="Loader processes; one per core if absent.")] = None,
-    storage: Annotated[
-        str, Option(help="nvme, sata-ssd, hdd, network-disk or object-store.")
-    ] = "nvme",
-    rate: Annotated[
-        float | None, Option(metavar="1200", help="Samples per second one device could do.")
-    ] = None,
-    num_devices: Annotated[int, Option(help="Devices fed.", flags=("--devices",))] = 1,
-    sent_as: Annotated[str, Option(help="float32 or uint8.")] = "float32",
-    measured: Annotated[
-        float | None, Option(metavar="310", help="Samples per second this pipeline gives now.")
-    ] = None,
-) -> Answer:
-    """Say what a host can feed its devices with, what holds it back, and what would help."""
-    from paceline.app.api.decisions import feed as feed_devices
-    from paceline.reporting.screens import decisions as report
-
-    found = feed_devices(
-        data,
-        size=size,
-        cores=cores,
-        workers=workers,
-        storage=storage,
-        rate=rate,
-        devices=num_devices,
-        sent_as=sent_as,
-        measured=measured,
-    )
-    table = report.input_table(found.samples_per_s_interval, found.remedies)
-    stages = report.stage_table(found.delivered)
-    return answer_of("input_side", found, _feed_sentence(found, num_devices), table, stages)
-
-
-def _feed_sentence(found: Feed, num_devices: int) -> str:
-    from paceline.prediction.input_side import describe_feed
-
-    if found.fed is None:
-        return f"limited by {found.delivered.limit}"
-    needed = found.num_workers_needed
-    workers = "1 worker" if needed == 1 else f"{needed or 'no number of'} workers"
-    return f"{describe_feed(found.fed, found.delivered, num_devices)}; {workers} would do"

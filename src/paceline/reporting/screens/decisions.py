@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
+from paceline.execution.folder_feed import FolderFeed
 from paceline.planfile import Interval
 from paceline.planning.decisions.pool import PoolSchedule
 from paceline.planning.decisions.pool_file import PoolAnswer, TrialsAlone
@@ -95,6 +97,9 @@ def stage_table(delivered: InputPrediction) -> Table:
         rows=tuple((name, format_duration(seconds)) for name, seconds in stages),
     )
 
+
+#: A loader that had less of the cores than this waited for storage, or others had them.
+_CROWDED_FRAC = 0.7
 
 #: Inputs that a purchase turns on, in words.
 _INPUT_WORDS = {
@@ -224,3 +229,101 @@ def _or_absent(value: float | None, unit: float) -> str:
 
 def _rate(samples_per_s: float) -> str:
     return format_significant(samples_per_s)
+
+
+def folder_text(found: FolderFeed, damaged: Path | None) -> str:
+    """What is there, what it gives, what it is enough for, and what is damaged."""
+    return "\n".join([_folder_facts(found), _folder_rate(found), *_folder_verdict(found, damaged)])
+
+
+def folder_tables(found: FolderFeed) -> list[Table]:
+    """Stages, what would help, and how many of which device are fed."""
+    stages = Table(
+        columns=(
+            Column(title="stage"),
+            Column(title="core time per sample", is_number=True),
+            Column(title="samples/s on a core", is_number=True),
+        ),
+        rows=tuple(
+            (stage.name, format_duration(stage.core_s), _rate(1 / max(stage.core_s, 1e-9)))
+            for stage in found.stages
+        ),
+    )
+    tables = [stages]
+    if found.remedies:
+        tables.append(_remedy_table(found.remedies))
+    if found.devices:
+        tables.append(_device_table(found))
+    return tables
+
+
+def _remedy_table(remedies: Iterable[Remedy]) -> Table:
+    return Table(
+        columns=(
+            Column(title="what would help (tried on some samples)", min_width=20, told_below=True),
+            Column(title="samples/s", is_number=True),
+            Column(title="gain", is_number=True),
+        ),
+        rows=tuple((r.change, _rate(r.samples_per_s), f"+{r.gain_frac:.0%}") for r in remedies),
+    )
+
+
+def _device_table(found: FolderFeed) -> Table:
+    return Table(
+        columns=(
+            Column(title="device", min_width=16),
+            Column(title="takes samples/s (predicted)", is_number=True),
+            Column(title="fed", is_number=True),
+        ),
+        rows=tuple(
+            (one.device, number_range(one.samples_per_s), f"{one.num_fed:.2g}")
+            for one in found.devices
+        ),
+    )
+
+
+def _folder_facts(found: FolderFeed) -> str:
+    kinds = ", ".join(found.formats) or "samples"
+    classes = f" in {found.num_classes:,} classes" if found.num_classes else ""
+    size = f", {found.width:.0f}×{found.height:.0f}" if found.width else ""
+    stored = f"{format_significant(found.disk_bytes / 1e3)} kB"
+    return f"{found.num_samples:,} {kinds}{classes}{size}, {stored} · {found.num_cores} cores"
+
+
+def _folder_rate(found: FolderFeed) -> str:
+    predicted = found.predicted_samples_per_s
+    beside = f" (predicted {number_range(predicted)})" if predicted else ""
+    if found.samples_per_s is None:
+        return f"too little data for a rate{beside}"
+    threads = "1 thread" if found.num_threads == 1 else f"{found.num_threads} threads"
+    rate = f"{_rate(found.samples_per_s)} samples/s with {threads}{beside}"
+    return "\n".join([rate, *_crowding(found)])
+
+
+def _crowding(found: FolderFeed) -> list[str]:
+    """What it would be alone, if other programs had the cores while it was measured."""
+    if not found.samples_per_s or not found.core_s:
+        return []
+    usable = min(found.num_threads, found.num_cores)
+    used = found.samples_per_s * found.core_s
+    if used > _CROWDED_FRAC * usable:
+        return []
+    alone = f"with the cores to itself at most {_rate(usable / found.core_s)}"
+    return [f"it had {used:.2g} of {usable} cores, the rest waited or was others': {alone}"]
+
+
+def _folder_verdict(found: FolderFeed, damaged: Path | None) -> list[str]:
+    lines, wanted, rate = [], found.wanted_samples_per_s, found.samples_per_s
+    if wanted is not None and rate is not None:
+        if found.num_threads_needed is None:
+            lines.append(f"feeds {rate / wanted:.0%} of {_rate(wanted)} samples/s")
+        else:
+            share = f"{wanted / rate:.0%} of what it can"
+            threads = found.num_threads_needed
+            lines.append(f"feeds {_rate(wanted)} samples/s with {threads} threads ({share})")
+    read = "all" if found.num_checked == found.num_samples else f"{found.num_checked:,}"
+    if not found.num_damaged:
+        return [*lines, f"no damaged sample among {read} that were read"]
+    first = ": ".join(found.damaged[0])
+    where = f": {damaged}" if damaged else f", the first {first}"
+    return [*lines, f"{found.num_damaged:,} damaged of {read} that were read{where}"]

@@ -1,0 +1,338 @@
+"""Images per core-second of ``loop.feed`` and of what people use, by turns on the same files.
+
+Usage: python benchmarks/feed.py peers [ROUNDS] [--python PYTHON]    beside other loaders
+       python benchmarks/feed.py overlap                             beside a device that waits
+       python benchmarks/feed.py threads                             threads chosen, and by hand
+       python benchmarks/feed.py tokens                              token windows beside NumPy
+
+Every loader makes the same batches: the middle square (224/256 of the shorter side) of 384 JPEGs
+of 500 x 375 pixels, resized to 224 x 224, uint8. All of them stay alive and are asked by turns, so
+that each meets the same neighbours on a crowded machine; what counts is the CPU time of the process
+and its workers. Loaders that are not installed in PYTHON are said and left out.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+SIZE, BATCH, CORES, NUM_IMAGES = 224, 32, 2, 384
+FRACTION = 224 / 256
+_DRAINED, _COUNTED = 8, 12
+Batches = Iterator[Any]
+
+
+def files(root: Path) -> list[Path]:
+    """The JPEGs in a folder, made if they are not there."""
+    folder = root / "folder" / "all"
+    if not folder.is_dir():
+        from input_pipeline import image
+        from PIL import Image
+
+        folder.mkdir(parents=True)
+        for number in range(NUM_IMAGES):
+            Image.fromarray(image(500, 375, number % 96)).save(
+                folder / f"{number:05d}.jpg", quality=97
+            )
+    return sorted(folder.glob("*.jpg"))
+
+
+def by_pillow(data: bytes | Path) -> np.ndarray:
+    """torchvision's recipe, ``Resize(256), CenterCrop(224), PILToTensor``, as it calls Pillow."""
+    from PIL import Image
+
+    with Image.open(data if isinstance(data, Path) else io.BytesIO(data)) as file:
+        image = file.convert("RGB")
+    width, height = image.size
+    scale = 256 / min(width, height)
+    image = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR)
+    left, top = (round((side - SIZE) / 2) for side in image.size)
+    return np.array(image.crop((left, top, left + SIZE, top + SIZE)))
+
+
+def _forever(make: Callable[[], Any]) -> Batches:
+    while True:
+        yield from make()
+
+
+def _loader(dataset: Any, **options: Any) -> Batches:
+    from torch.utils.data import DataLoader
+
+    return _forever(
+        lambda: DataLoader(dataset, BATCH, num_workers=CORES, persistent_workers=False, **options)
+    )
+
+
+class _Files:
+    """A map-style data set of the files."""
+
+    def __init__(self, paths: list[Path], read: Callable[[Path], np.ndarray]) -> None:
+        self.paths, self.read = paths * 8, read
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.read(self.paths[index])
+
+
+def _by_ours(path: Path) -> np.ndarray:
+    from paceline.loop.decode import Recipe, decode
+
+    out = np.empty((SIZE, SIZE, 3), np.uint8)
+    decode(path.read_bytes(), Recipe(SIZE, FRACTION, False, False), out)
+    return out
+
+
+def _feed(root: Path, **options: Any) -> Batches:
+    from paceline import loop
+
+    files(root)
+    fed = loop.feed(
+        str(root / "folder"), BATCH, crop=FRACTION, threads=CORES, say=lambda _: None, **options
+    )
+    return _forever(lambda: fed)
+
+
+def ours(root: Path) -> Batches:
+    return _feed(root)
+
+
+def ours_scaled(root: Path) -> Batches:
+    return _feed(root, is_scaled=True)
+
+
+def dataloader_same_decoder(root: Path) -> Batches:
+    return _loader(_Files(files(root), _by_ours), shuffle=True)
+
+
+def torchvision_recipe(root: Path) -> Batches:
+    return _loader(_Files(files(root), by_pillow), shuffle=True)
+
+
+def hugging_face(root: Path) -> Batches:
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"image": [str(p) for p in files(root)] * 8})
+    rows = rows.cast_column("image", datasets.Image(decode=False))
+    rows.set_transform(
+        lambda batch: {"image": [by_pillow(Path(i["path"])) for i in batch["image"]]}
+    )
+    return _loader(rows, shuffle=True)
+
+
+def webdataset(root: Path) -> Batches:
+    import webdataset as wds
+
+    path = root / "shard-{}.tar"
+    for number in range(CORES):
+        with tarfile.open(str(path).format(number), "w") as shard:
+            for file in files(root)[number::CORES] * 8:
+                data = file.read_bytes()
+                member = tarfile.TarInfo(f"{time.perf_counter_ns()}.jpg")
+                member.size = len(data)
+                shard.addfile(member, io.BytesIO(data))
+    urls = str(path).format(f"{{0..{CORES - 1}}}")
+
+    def make() -> Any:
+        rows = wds.WebDataset(urls, shardshuffle=False, empty_check=False).shuffle(100)
+        rows = rows.map(lambda row: (by_pillow(row["jpg"]),)).batched(BATCH)
+        return wds.WebLoader(rows, batch_size=None, num_workers=CORES)
+
+    return _forever(make)
+
+
+def tf_data(root: Path) -> Batches:
+    import tensorflow as tf
+
+    def read(path: Any) -> Any:
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3, dct_method="INTEGER_ACCURATE")
+        side = tf.cast(
+            tf.round(tf.cast(tf.reduce_min(tf.shape(image)[:2]), tf.float32) * FRACTION), tf.int32
+        )
+        top, left = (tf.shape(image)[0] - side) // 2, (tf.shape(image)[1] - side) // 2
+        image = tf.image.crop_to_bounding_box(image, top, left, side, side)
+        image = tf.image.resize(image, (SIZE, SIZE), antialias=True)
+        return tf.cast(tf.round(tf.clip_by_value(image, 0, 255)), tf.uint8)
+
+    rows = tf.data.Dataset.from_tensor_slices([str(p) for p in files(root)] * 8)
+    rows = rows.shuffle(NUM_IMAGES).map(read, num_parallel_calls=tf.data.AUTOTUNE)
+    rows = rows.batch(BATCH).prefetch(tf.data.AUTOTUNE)
+    return _forever(lambda: rows.as_numpy_iterator())
+
+
+def grain(root: Path) -> Batches:
+    import grain.python as pygrain
+
+    paths = files(root) * 8
+
+    def make() -> Any:
+        rows = pygrain.MapDataset.source(paths).shuffle(seed=0).map(by_pillow).batch(BATCH)
+        return rows.to_iter_dataset().mp_prefetch(pygrain.MultiprocessingOptions(num_workers=CORES))
+
+    return _forever(make)
+
+
+def mosaic_streaming(root: Path) -> Batches:
+    from streaming import MDSWriter, StreamingDataset
+    from torch.utils.data import DataLoader
+
+    folder = root / "mds"
+    if not folder.is_dir():
+        with MDSWriter(out=str(folder), columns={"image": "bytes"}) as out:
+            for file in files(root) * 8:
+                out.write({"image": file.read_bytes()})
+
+    class Rows(StreamingDataset):
+        def __getitem__(self, index: int) -> Any:
+            return by_pillow(super().__getitem__(index)["image"])
+
+    rows = Rows(local=str(folder), batch_size=BATCH, shuffle=True)
+    return _forever(lambda: DataLoader(rows, BATCH, num_workers=CORES))
+
+
+def spdl(root: Path) -> Batches:
+    import spdl.io
+    from spdl.pipeline import PipelineBuilder
+
+    def read(path: str) -> Any:
+        return spdl.io.to_numpy(
+            spdl.io.convert_frames(
+                spdl.io.decode_packets(
+                    spdl.io.demux_image(path),
+                    filter_desc="crop=min(iw\\,ih)*0.875:min(iw\\,ih)*0.875,"
+                    f"scale={SIZE}:{SIZE}:flags=bilinear,format=rgb24",
+                )
+            )
+        )
+
+    paths = [str(p) for p in files(root)] * 8
+
+    def make() -> Any:
+        built = (
+            PipelineBuilder().add_source(paths).pipe(read, concurrency=CORES)
+            .aggregate(BATCH).pipe(np.stack).add_sink(4).build(num_threads=CORES)
+        )  # fmt: skip
+        with built.auto_stop():
+            yield from built
+
+    return _forever(make)
+
+
+LOADERS = {
+    "loop.feed": ours,
+    "loop.feed, scaled": ours_scaled,
+    "DataLoader, same decoder": dataloader_same_decoder,
+    "torchvision's recipe": torchvision_recipe,
+    "Hugging Face datasets": hugging_face,
+    "WebDataset": webdataset,
+    "tf.data": tf_data,
+    "grain": grain,
+    "MosaicML streaming": mosaic_streaming,
+    "SPDL": spdl,
+}
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of those below it that live."""
+    import psutil
+
+    me = psutil.Process()
+    times = [p.cpu_times() for p in (me, *me.children(recursive=True))]
+    ended = me.cpu_times()
+    return sum(t.user + t.system for t in times) + ended.children_user + ended.children_system
+
+
+def _as_array(batch: Any) -> np.ndarray:
+    """The images of a batch, whatever holds them."""
+    if isinstance(batch, dict):
+        batch = batch["image"]
+    if isinstance(batch, (tuple, list)):
+        batch = batch[0]
+    found = np.asarray(batch)
+    return found.transpose(0, 2, 3, 1) if found.shape[1] == 3 else found
+
+
+def answer(name: str, root: Path) -> None:
+    """A loader in a process of its own: one window for each line that comes in."""
+    batches = LOADERS[name](root)
+    first = _as_array(next(batches))
+    assert first.shape[1:] == (SIZE, SIZE, 3), first.shape
+    print(json.dumps({"mean": float(first.mean())}), flush=True)
+    for _ in sys.stdin:
+        for _ in range(_DRAINED):
+            next(batches)
+        began, began_cpu, images = time.perf_counter(), cpu_s(), 0
+        for _ in range(_COUNTED):
+            images += len(_as_array(next(batches)))
+        spent = cpu_s() - began_cpu
+        row = {"per_core_s": images / spent, "per_s": images / (time.perf_counter() - began)}
+        print(json.dumps(row), flush=True)
+
+
+def start(name: str, root: Path, python: str) -> subprocess.Popen[str] | None:
+    """The process of a loader; None, and why, if it does not run."""
+    process = subprocess.Popen(
+        [python, "-W", "ignore", __file__, "answer", name, str(root)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    if process.stdout.readline().startswith("{"):
+        return process
+    why = (process.communicate()[1].strip().splitlines() or ["no answer"])[-1]
+    print(f"{name}: does not run here: {why[:150]}", flush=True)
+    return None
+
+
+def _window(process: subprocess.Popen[str]) -> dict[str, float]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    return dict(json.loads(process.stdout.readline()))
+
+
+def peers(num_rounds: int, python: str, root: Path) -> None:
+    """Print the table: medians over the rounds, and ratios within each round."""
+    files(root)
+    started = {name: start(name, root, python) for name in LOADERS}
+    running = {name: process for name, process in started.items() if process is not None}
+    rows: dict[str, list[float]] = {name: [] for name in running}
+    for _ in range(num_rounds):
+        for name, process in running.items():
+            rows[name].append(_window(process)["per_core_s"])
+    for process in running.values():
+        process.kill()
+    print(f"{num_rounds} rounds of {_COUNTED * BATCH} images")
+    for name, found in rows.items():
+        ratios = [mine / theirs for mine, theirs in zip(rows["loop.feed"], found, strict=True)]
+        spread = f"{min(found):.0f}-{max(found):.0f}"
+        told = (statistics.median(found), spread, statistics.median(ratios))
+        print("| {} | {:.0f} | {} | {:.2f} |".format(name, *told))
+
+
+def main(words: list[str]) -> None:
+    root = Path(os.environ.get("FEED_DATA", "") or tempfile.mkdtemp())
+    if words[0] == "answer":
+        answer(words[1], Path(words[2]))
+    elif words[0] == "peers":
+        python = words[words.index("--python") + 1] if "--python" in words else sys.executable
+        peers(int(words[1]) if words[1:] and words[1].isdigit() else 5, python, root)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
