@@ -289,7 +289,8 @@ MEASURED: dict[str, dict[str, str | None]] = {
     "run -- true": {
         "--choice": "2", "--quiet": None, "--runs": "{folder}", "--steps": "9",
         "--budget": "9usd", "--deadline": "2h", "--stall-after": "9s", "--facts": "{lab}",
-        "--calibration": "{calibration}",
+        "--calibration": "{calibration}", "--on": "slurm", "--set": "partition=gpu", "--in": "/tmp",
+        "--detach": None,
     },
     "runs list": {"--runs": "{folder}"},
     "runs show": {"--runs": "{folder}", "--billed": "9usd"},
@@ -357,4 +358,8 @@ REFUSED = (
     ("run --budget 5usd -- true", "needs a price"),
     ("run --deadline 5h -- true", "needs the number of steps"),
     ("run --steps 5 -- true", "says nothing without"),
+    ("run --detach -- true", "says nothing of a run on this machine"),
+    ("run --in /tmp -- true", "says nothing of a run on this machine"),
+    ("run --set partition=gpu -- true", "says nothing of a run on this machine"),
+    ("run --on slum -- true", "no engine named `slum`"),
 )

@@ -165,3 +165,19 @@ def whole_numbers(text: str | None, what: str) -> tuple[int, ...]:
             f"`{text}` is not a {what}", hint="write whole numbers above zero: 1,8,32"
         )
     return tuple(int(part) for part in parts)
+
+
+def pairs(options: Sequence[str]) -> dict[str, str]:
+    """Facts that were given as ``KEY=VALUE``.
+
+    Raises:
+        InvalidInputError: One sets nothing, or is given twice.
+    """
+    from paceline.document_keys import refuse_twice
+
+    split = [option.partition("=") for option in options]
+    for key, _, value in split:
+        if not key or not value:
+            raise InvalidInputError(f"`{key}` sets nothing", hint="write --set partition=gpu")
+    refuse_twice("--set", [key for key, _, _ in split])
+    return {key: value for key, _, value in split}

@@ -18,7 +18,8 @@ from paceline.errors import InvalidInputError
 from paceline.planfile import PlannedChoice
 from paceline.watch.folder import Run, now, process_started, write_end, write_run
 
-_HOOK = Path(__file__).parent / "observer" / "hook"
+#: Folder that stands on the path of the command; the observer is above it.
+HOOK = Path(__file__).parent / "observer" / "hook"
 #: What the observer reads to know where to write.
 FOLDER_VARIABLE = "PACELINE_RUN_FOLDER"
 #: What `paceline.loop.parallelize` reads of the plan's choice, as JSON.
@@ -59,7 +60,7 @@ def observed_environment(
         more: Further settings of the observer.
     """
     before = environment.get("PYTHONPATH")
-    path = os.pathsep.join(filter(None, (str(_HOOK), before)))
+    path = os.pathsep.join(filter(None, (str(HOOK), before)))
     named = {"PYTHONPATH": path, FOLDER_VARIABLE: str(run.folder)}
     return {**environment, **named, **(more or {})}
 

@@ -17,7 +17,7 @@ from paceline.writing import make_folder, write_whole
 #: Where runs are kept, where the user sets it.
 FOLDER_VARIABLE = "PACELINE_RUNS"
 _RUN_FILE = "run.json"
-_END_FILE = "end.json"
+END_FILE = "end.json"
 _BILLED_FILE = "billed.json"
 _NUM_LETTERS = 4
 
@@ -40,6 +40,8 @@ class Run:
         status: Exit status; minus the signal that ended it; None while it runs, or where its
             watcher did not see its end.
         ended_at: ISO 8601 in UTC; None likewise.
+        on: What runs it elsewhere, as ``--on`` says; empty for this machine.
+        job: Its number there; empty before it is known.
     """
 
     id: str
@@ -51,10 +53,14 @@ class Run:
     process_started: int | None = None
     status: int | None = None
     ended_at: str | None = None
+    on: str = ""
+    job: str = ""
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process runs on this machine."""
+        """Whether its process runs on this machine, or its end elsewhere was not seen yet."""
+        if self.on:
+            return self.status is None
         if self.pid is None or self.status is not None:
             return False
         return process_started(self.pid) == self.process_started is not None
@@ -116,6 +122,8 @@ def write_run(run: Run) -> None:
         "directory": run.directory,
         "pid": run.pid,
         "process_started": run.process_started,
+        "on": run.on,
+        "job": run.job,
     }
     write_whole(run.folder / _RUN_FILE, json.dumps(facts, indent=1) + "\n")
 
@@ -123,7 +131,7 @@ def write_run(run: Run) -> None:
 def write_end(run: Run) -> None:
     """Keep how a run ended."""
     facts = {"status": run.status, "ended_at": run.ended_at}
-    write_whole(run.folder / _END_FILE, json.dumps(facts) + "\n")
+    write_whole(run.folder / END_FILE, json.dumps(facts) + "\n")
 
 
 def write_billed(run: Run, usd: float) -> None:
@@ -139,7 +147,7 @@ def billed_usd(run: Run) -> float | None:
 
 def read_run_file(folder: Path) -> Run | None:
     """The run of a folder; None if the folder holds none."""
-    start, end = _mapping(folder / _RUN_FILE), _mapping(folder / _END_FILE)
+    start, end = _mapping(folder / _RUN_FILE), _mapping(folder / END_FILE)
     command = start.get("command")
     if not isinstance(command, list):
         return None
@@ -153,6 +161,8 @@ def read_run_file(folder: Path) -> Run | None:
         process_started=_whole(start.get("process_started")),
         status=_whole(end.get("status")),
         ended_at=str(end["ended_at"]) if "ended_at" in end else None,
+        on=str(start.get("on", "")),
+        job=str(start.get("job", "")),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,8 @@ from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.command import choice_setting, command_words, start, wait
+from paceline.watch.elsewhere.submit import check_program, last_lines, look_at
+from paceline.watch.elsewhere.submit import stop as stop_elsewhere
 from paceline.watch.events import RunEvents
 from paceline.watch.expected import Expectation, expected_of_plan
 from paceline.watch.folder import Run, find_run, new_run, runs_in, write_billed
@@ -26,6 +28,8 @@ from paceline.watch.watcher import Watcher, summary_of
 Say = Callable[[str], None]
 #: How long `runs_stop` waits for the end, and how often it and `runs_follow` look.
 _PATIENCE_S, _LOOK_S = 10.0, 0.5
+#: The same where another machine has to be asked.
+_PATIENCE_ELSEWHERE_S, _ASK_EVERY_S = 45.0, 2.0
 
 
 def run(
@@ -40,6 +44,10 @@ def run(
     facts: Sequence[Path] = (),
     calibration: Path | None = None,
     runs: Path | None = None,
+    on: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    directory: str | None = None,
+    detach: bool = False,
     on_notice: Say | None = None,
 ) -> RunSummary:
     """Run a training command unchanged, and watch it beside its prediction.
@@ -59,10 +67,15 @@ def run(
         facts: Files with your own devices.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
         runs: Folder of all runs; the user's own if None.
+        on: What runs it elsewhere: ``"slurm"``, ``"ray"`` or ``"ssh:HOST"``; this machine if None.
+        settings: Facts of the launch file there, as `deploy` takes them.
+        directory: Folder there in which the command runs; this one where it is shared, else the
+            home folder there.
+        detach: Return once it is submitted there.
         on_notice: Called with each line that the watcher says; silent if None.
 
     Raises:
-        InvalidInputError: No such program, plan or choice.
+        InvalidInputError: No such program, plan, choice or engine.
     """
     from paceline.app.truth.script_expectation import expect_here
 
@@ -73,7 +86,12 @@ def run(
         budget_usd=None if budget is None else parse_usd(budget),
         num_steps=steps,
     )
+    _check_elsewhere(on, settings, directory, detach=detach)
     chosen = _chosen(plan, choice)
+    if chosen is None and settings:
+        raise InvalidInputError(
+            "`--set` says nothing without a plan", hint="its facts stand in the plan's launch file"
+        )
     expectation = (
         None
         if chosen is None
@@ -82,11 +100,24 @@ def run(
     _check_limits(limits, expectation)
     say = on_notice or (lambda _: None)
     own = new_run(command_words(command), folder=runs)
-    started = start(own, more={**tracing_settings(), **_choice_setting(chosen, choice)})
-    say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
+    choose = _choice_setting(chosen, choice)
     expect = partial(expect_here, folder=own.folder, facts=facts, calibration=calibration)
-    watcher = Watcher(started.run, expect=expect, say=say, expectation=expectation, limits=limits)
-    return watcher.summary(wait(started, watcher.look))
+    watch = partial(Watcher, expect=expect, say=say, expectation=expectation, limits=limits)
+    if on is None:
+        started = start(own, more={**tracing_settings(), **choose})
+        say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
+        watcher = watch(started.run)
+        return watcher.summary(wait(started, watcher.look))
+    from paceline.app.truth.handing_over import LaunchFile, hand_over
+
+    launch = None if chosen is None else LaunchFile(chosen.plan, choice, settings or {})
+    submitted = hand_over(own, on, launch=launch, variables=choose, directory=directory)
+    say(f"run {own.id} · {on} job {submitted.job} · paceline runs follow {own.id}")
+    watcher = watch(submitted)
+    ended = submitted if detach else _watched(submitted, watcher, say)
+    for line in last_lines(ended):
+        say(f"  {line}")
+    return watcher.summary(ended)
 
 
 def runs_list(*, runs: Path | None = None) -> tuple[Run, ...]:
@@ -112,7 +143,7 @@ def runs_show(
         UnknownNameError: No such run, or several.
         InvalidInputError: No run is kept.
     """
-    found = find_run(name, runs)
+    found = look_at(find_run(name, runs))
     if billed is not None:
         write_billed(found, parse_usd(billed))
     return _summary(found)
@@ -146,14 +177,14 @@ def runs_follow(name: str | None = None, *, runs: Path | None = None) -> Iterato
         UnknownNameError: No such run, or several.
         InvalidInputError: No run is kept.
     """
-    found, seen = find_run(name, runs), 0
+    found, seen = look_at(find_run(name, runs)), 0
     while found.is_alive:
         summary = _summary(found)
         if summary.steps is not None and summary.steps.num_steps > seen:
             seen = summary.steps.num_steps
             yield summary
         time.sleep(4 * _LOOK_S if seen else _LOOK_S)
-        found = find_run(found.id, runs)
+        found = look_at(find_run(found.id, runs))
     yield _summary(found)
 
 
@@ -171,20 +202,60 @@ def runs_stop(name: str | None = None, *, runs: Path | None = None) -> Run:
         UnknownNameError: No such run, or several.
         InvalidInputError: No run is kept, or it goes on 10 s later.
     """
-    found = find_run(name, runs)
-    if not found.is_alive or found.pid is None:
+    found = look_at(find_run(name, runs))
+    if not found.is_alive or (found.pid is None and not found.on):
         return found
-    os.kill(found.pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + _PATIENCE_S
+    if found.on:
+        stop_elsewhere(found)
+    elif found.pid is not None:
+        os.kill(found.pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + (_PATIENCE_ELSEWHERE_S if found.on else _PATIENCE_S)
     while found.is_alive and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S / 5)
-        found = find_run(found.id, runs)
+        time.sleep(_LOOK_S if found.on else _LOOK_S / 5)
+        found = look_at(find_run(found.id, runs))
+    if found.is_alive and found.on:
+        raise InvalidInputError(
+            f"run {found.id} was told to stop at {found.on}, and goes on",
+            hint="it may be saving; `paceline runs show` says when it has ended",
+        )
     if found.is_alive:
         raise InvalidInputError(
             f"run {found.id} goes on {_PATIENCE_S:.0f} s after SIGTERM",
             hint=f"it may be saving; `kill -9 {found.pid}` ends it at once",
         )
     return found
+
+
+def _watched(submitted: Run, watcher: Watcher, say: Say) -> Run:
+    """Look at a run elsewhere until it ends; an interruption here leaves it alone."""
+    found, is_reached = submitted, True
+    try:
+        while found.status is None:
+            time.sleep(_ASK_EVERY_S)
+            try:
+                found, is_reached = look_at(found), True
+            except InvalidInputError as error:
+                if is_reached:
+                    say(f"{error}; it is asked again")
+                is_reached = False
+            watcher.look()
+        return found
+    except KeyboardInterrupt:
+        say(f"run {found.id} goes on there · paceline runs follow|stop {found.id}")
+        return found
+
+
+def _check_elsewhere(
+    on: str | None, settings: Mapping[str, str] | None, directory: str | None, *, detach: bool
+) -> None:
+    told = [("--set", bool(settings)), ("--in", directory is not None), ("--detach", detach)]
+    said = [name for name, is_there in told if is_there]
+    if on is None and said:
+        raise InvalidInputError(
+            f"`{said[0]}` says nothing of a run on this machine", hint="it belongs to --on"
+        )
+    if on is not None:
+        check_program(on)
 
 
 def _summary(found: Run) -> RunSummary:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of, say
-from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError
 from paceline.writing import make_folder, write_whole
 
@@ -88,21 +87,12 @@ def deploy(
         data=data,
         checkpoints=checkpoints,
         variant=variant,
-        settings=_pairs(settings or []),
+        settings=common.pairs(settings or []),
     )
     target_folder = folder or Path(f"deploy-{made.target}")
     if not dry_run:
         _write(made, target_folder, can_replace=force)
     say(_answer(made, target_folder, shows_files=dry_run), wanted, None)
-
-
-def _pairs(options: list[str]) -> dict[str, str]:
-    pairs = [option.partition("=") for option in options]
-    for key, _, value in pairs:
-        if not key or not value:
-            raise InvalidInputError(f"`{key}` sets nothing", hint="write --set partition=gpu")
-    refuse_twice("--set", [key for key, _, _ in pairs])
-    return {key: value for key, _, value in pairs}
 
 
 def _write(made: Deployment, folder: Path, *, can_replace: bool) -> None:

@@ -57,6 +57,19 @@ def run(
     quiet: Annotated[
         bool, Option(help="Say nothing: the run folder has it all.", flags=("--quiet", "-q"))
     ] = False,
+    on: Annotated[
+        str | None,
+        Option(metavar="ENGINE", help="Run it elsewhere: slurm, ray or ssh:HOST."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        Option("A fact of the launch file there; repeatable.", "KEY=VALUE", ("--set",)),
+    ] = None,
+    directory: Annotated[
+        str | None,
+        Option(metavar="FOLDER", help="Where the command runs there.", flags=("--in",)),
+    ] = None,
+    detach: Annotated[bool, Option(help="Come back once it is submitted there.")] = False,
     runs: _Runs = None,
     form: common.Format = "text",
     is_json: common.Json = False,
@@ -69,10 +82,12 @@ def run(
 
     Without PLAN its model, batch, optimizer and precision are read out of its first step, and
     predicted for the device it runs on. The command's output, exit status and signals are its
-    own, and it goes on if the watcher is killed. Lines of the watcher go to standard error; the
-    verdict there is JSON with --json.
+    own, and it goes on if the watcher is killed. With --on another machine runs it, by the launch
+    file of the plan, and this one may sleep meanwhile. Lines of the watcher go to standard error;
+    the verdict there is JSON with --json.
     """
     from paceline.app.api.running import run as run_command
+    from paceline.app.options import pairs
     from paceline.reporting.screens.runs import verdict_lines
     from paceline.watch.command import end_like
 
@@ -81,7 +96,7 @@ def run(
     summary = run_command(
         command, plan=plan, choice=choice, steps=steps, deadline=deadline, budget=budget,
         stall_after=stall_after, facts=facts or (), calibration=calibration, runs=runs,
-        on_notice=tell,
+        on=on, settings=pairs(settings or []), directory=directory, detach=detach, on_notice=tell,
     )  # fmt: skip
     if output is not None:
         say(_shown(summary), wanted, output)

@@ -1,0 +1,96 @@
+"""Hand a command to what runs it elsewhere, with the launch file of a plan where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline.deployment.deploying import deploy
+from paceline.deployment.settings import DeploySettings
+from paceline.planfile import PlanFile
+from paceline.watch.capturing import WORKERS_VARIABLE, tracing_settings
+from paceline.watch.elsewhere.engines import Engine, find_engine
+from paceline.watch.elsewhere.start_script import write_start
+from paceline.watch.elsewhere.submit import submit
+from paceline.watch.folder import Run
+from paceline.writing import make_folder, write_whole
+
+_LAUNCH = "launch"
+#: Facts that `deploy` has options of their own for.
+_FIELDS = frozenset({"image", "data", "checkpoints"})
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFile:
+    """What a launch file is written from.
+
+    Attributes:
+        plan: Where the job runs.
+        choice: Of the plan, 1 being the first.
+        settings: Facts of the target, as `deploy` takes them.
+    """
+
+    plan: PlanFile
+    choice: int
+    settings: Mapping[str, str]
+
+
+def hand_over(
+    run: Run,
+    on: str,
+    *,
+    launch: LaunchFile | None,
+    variables: Mapping[str, str],
+    directory: str | None,
+) -> Run:
+    """A run submitted to an engine: with a plan its launch file, else the command as it is.
+
+    Args:
+        run: With a folder of its own.
+        on: Such as ``slurm`` or ``ssh:me@gpu1``.
+        launch: What its launch file is written from; None runs the command as it is.
+        variables: Of the command's environment.
+        directory: Where the command runs there; this folder where it is shared, else the home.
+
+    Raises:
+        InvalidInputError: The engine refuses the job, or a fact of its launch file is missing.
+    """
+    engine = find_engine(on)
+    script = None if launch is None else _written(run, engine, launch)
+    write_start(
+        run.folder,
+        run.command,
+        directory=directory or (run.directory if engine.shares_folder else ""),
+        shares_folder=engine.shares_folder,
+        workers=Path(tracing_settings()[WORKERS_VARIABLE]),
+        paths={WORKERS_VARIABLE: "workers"},
+        variables=variables,
+        launcher=None if script is None else f"{_LAUNCH}/{script.name}",
+        directives=_directives(script, engine),
+    )
+    return submit(replace(run, on=on))
+
+
+def _written(run: Run, engine: Engine, launch: LaunchFile) -> Path:
+    named = {key: value for key, value in launch.settings.items() if key in _FIELDS}
+    options = {key: value for key, value in launch.settings.items() if key not in _FIELDS}
+    wanted = DeploySettings(
+        command=run.command,
+        choice=launch.choice - 1,
+        options=options,
+        **named,  # type: ignore[arg-type]
+    )
+    made = deploy(launch.plan, engine.target, wanted)
+    for file in made.files:
+        path = run.folder / _LAUNCH / file.path
+        make_folder(path.parent)
+        write_whole(path, file.text)
+    return run.folder / _LAUNCH / made.files[0].path
+
+
+def _directives(script: Path | None, engine: Engine) -> Sequence[str]:
+    if script is None or not engine.directive:
+        return ()
+    lines = script.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith(engine.directive)]

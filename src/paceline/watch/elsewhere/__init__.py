@@ -1,0 +1,1 @@
+"""Jobs that another machine runs: submitted, asked after, fetched and stopped."""

@@ -1,0 +1,242 @@
+"""Hand a run to another machine, look at it there, fetch what it wrote, and stop it.
+
+All that is known of the run stands in its folder, here and there: whoever submitted it may die,
+sleep or move, and the next one who looks goes on from the folder.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.errors import InvalidInputError
+from paceline.watch.elsewhere.engines import Engine, Word, find_engine
+from paceline.watch.elsewhere.start_script import JOB_FILE, START
+from paceline.watch.folder import Run, now, read_run_file, write_end, write_run
+
+#: For one word with another machine; an archive takes longer than a question.
+_ASK_S, _MOVE_S = 60.0, 600.0
+#: What the job prints there.
+OUTPUT_FILE = "output.txt"
+_NUM_LAST_LINES = 5
+_MAX_FETCHED_BYTES = 2**30
+#: Exit status of a job that an engine calls failed and that left none itself.
+_FAILED = 1
+
+#: From words, input and seconds to output; raises InvalidInputError.
+Program = Callable[[Sequence[str], bytes, float], bytes]
+
+
+def run_program(words: Sequence[str], given: bytes, timeout_s: float) -> bytes:
+    """What a program prints.
+
+    Raises:
+        InvalidInputError: It is not here, takes too long, or says no.
+    """
+    try:
+        ended = subprocess.run(
+            list(words), input=given, capture_output=True, timeout=timeout_s, check=False
+        )
+    except FileNotFoundError:
+        raise InvalidInputError(
+            f"`{words[0]}` is not installed here", hint="run this where the cluster is reached from"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise InvalidInputError(
+            f"`{words[0]}` gave no answer in {timeout_s:.0f} s",
+            hint="the job goes on; `paceline runs show` asks again",
+        ) from None
+    if ended.returncode:
+        lines = ended.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+        raise InvalidInputError(
+            f"`{words[0]}` ended with status {ended.returncode}: {lines[-1][:200]}",
+            hint="try the same command by hand",
+        )
+    return ended.stdout
+
+
+def submit(run: Run, *, program: Program = run_program) -> Run:
+    """Hand over a run whose folder holds ``start.sh``.
+
+    Raises:
+        InvalidInputError: The engine does not take it.
+    """
+    write_run(run)
+    try:
+        submitted = replace(run, job=_submitted(run, find_engine(run.on), program))
+    except InvalidInputError:
+        write_end(replace(run, status=_FAILED, ended_at=now()))
+        raise
+    write_run(submitted)
+    return submitted
+
+
+def _submitted(run: Run, engine: Engine, program: Program) -> str:
+    there = _folder_there(run, engine)
+    if not engine.shares_folder:
+        program(engine.words(engine.send, folder=there), _packed(run.folder), _MOVE_S)
+    values = {"folder": there, "script": f"{there}/{START}", "name": _name(run)}
+    said = program(engine.words(engine.submit, **values), b"", _ASK_S)
+    return _job_in(said.decode("utf-8", "replace"), engine)
+
+
+def look_at(run: Run, *, program: Program = run_program) -> Run:
+    """The run as it is there now, with what it wrote fetched; one that ended is kept so.
+
+    Raises:
+        InvalidInputError: The engine cannot be asked.
+    """
+    if not run.on or run.status is not None:
+        return run
+    engine = find_engine(run.on)
+    found = _fetched(run, engine, program)
+    if found.status is not None or not found.job:
+        return found
+    state, word = _state(found, engine, program)
+    if state not in ("done", "failed"):
+        return found
+    last = _fetched(found, engine, program)
+    if last.status is not None:
+        return last
+    ended = replace(last, status=0 if state == "done" else _FAILED, ended_at=now())
+    write_end(ended)
+    (run.folder / "said.txt").write_text(f"{word}\n", encoding="utf-8")
+    return ended
+
+
+def state_there(run: Run, *, program: Program = run_program) -> Word:
+    """How the engine calls the state of a run, in our words.
+
+    Raises:
+        InvalidInputError: The engine cannot be asked.
+    """
+    return _state(run, find_engine(run.on), program)[0]
+
+
+def stop(run: Run, *, program: Program = run_program) -> None:
+    """End a run as its scheduler would.
+
+    Raises:
+        InvalidInputError: It has no number yet, or the engine refuses.
+    """
+    engine = find_engine(run.on)
+    found = _fetched(run, engine, program)
+    if not found.job:
+        raise InvalidInputError(
+            f"run {run.id} has no number at {run.on} yet", hint="try again in a moment"
+        )
+    for number, template in enumerate(engine.cancel):
+        try:
+            program(engine.words(template, job=found.job), b"", _ASK_S)
+        except InvalidInputError:
+            if number == len(engine.cancel) - 1:
+                raise
+
+
+def last_lines(run: Run) -> Sequence[str]:
+    """The last lines that a failed run printed there; none of one that did not fail."""
+    if run.state != "failed":
+        return ()
+    try:
+        text = (run.folder / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    lines = ("".join(c for c in line if c.isprintable())[:200] for line in text.splitlines())
+    return [line for line in lines if line.strip()][-_NUM_LAST_LINES:]
+
+
+def check_program(on: str) -> Engine:
+    """The engine of ``--on``, whose program is installed here.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
+    engine = find_engine(on)
+    if shutil.which(engine.program) is None:
+        raise InvalidInputError(
+            f"`{engine.program}` is not installed here",
+            hint="run this where the cluster is reached from",
+        )
+    return engine
+
+
+def _name(run: Run) -> str:
+    return f"paceline-{run.id}"
+
+
+def _folder_there(run: Run, engine: Engine) -> str:
+    return str(run.folder) if engine.shares_folder else engine.home.replace("{run}", run.id)
+
+
+def _job_in(said: str, engine: Engine) -> str:
+    found = re.search(engine.job, said, re.MULTILINE)
+    if found is None:
+        raise InvalidInputError(
+            f"{engine.name} did not say the number of the job: {said.strip()[:200]!r}",
+            hint="it may run all the same: `paceline runs show` finds it by its folder",
+        )
+    return next(group for group in found.groups() if group)
+
+
+def _fetched(run: Run, engine: Engine, program: Program) -> Run:
+    """The run as its folder says, after what is newer there was brought here."""
+    if not engine.shares_folder:
+        words = engine.words(engine.fetch, folder=_folder_there(run, engine))
+        _unpack(program(words, b"", _MOVE_S), run.folder)
+    found = read_run_file(run.folder) or run
+    return found if found.job else replace(found, job=_own_number(run.folder))
+
+
+def _own_number(folder: Path) -> str:
+    try:
+        return (folder / JOB_FILE).read_text(encoding="utf-8").strip()[:80]
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _state(run: Run, engine: Engine, program: Program) -> tuple[Word, str]:
+    for question in engine.states:
+        try:
+            said = program(engine.words(question.ask, job=run.job, name=_name(run)), b"", _ASK_S)
+        except InvalidInputError:
+            continue
+        if found := re.search(question.pattern, said.decode("utf-8", "replace"), re.MULTILINE):
+            return engine.state_of(found[1]), found[1]
+    raise InvalidInputError(
+        f"{engine.name} knows nothing of job {run.job}", hint="it keeps jobs for a while only"
+    )
+
+
+def _packed(folder: Path) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(folder, arcname=".")
+    return packed.getvalue()
+
+
+def _unpack(raw: bytes, folder: Path) -> None:
+    """Plain files of an archive, written beside what only this side knows.
+
+    Raises:
+        InvalidInputError: No archive, or one that is too large.
+    """
+    own = {"run.json", "expectation.json", "notices.jsonl", "billed.json", START}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+            members = [m for m in archive if m.isfile() and Path(m.name).name not in own]
+            if sum(member.size for member in members) > _MAX_FETCHED_BYTES:
+                raise InvalidInputError(
+                    f"the run wrote more than {_MAX_FETCHED_BYTES // 2**30} GiB into its folder",
+                    hint="fetch it by hand",
+                )
+            archive.extractall(folder, members, filter="data")
+    except (tarfile.TarError, EOFError) as error:
+        raise InvalidInputError(
+            f"what came back is no archive: {error}", hint="`paceline runs show` tries again"
+        ) from None

@@ -1,0 +1,152 @@
+"""Runs on a real Slurm, behind a real sshd and on a real Ray, the near side killed among them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import paceline
+from paceline.watch.elsewhere.submit import look_at
+from paceline.watch.folder import find_run, runs_in
+
+pytestmark = pytest.mark.validators
+
+ROOT = Path(__file__).parents[3]
+TRAIN = """
+import sys, time, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(int(sys.argv[1])):
+    optimizer.zero_grad()
+    model(torch.ones(8, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+        pytest.skip("needs root and the packages slurm-wlm and munge")
+    folder = tmp_path_factory.mktemp("slurm")
+    script = str(ROOT / "tools" / "validators" / "loopback_slurm.sh")
+    before = os.environ.get("SLURM_CONF")
+    try:
+        subprocess.run(["sh", script, "start", str(folder)], check=True)
+        os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
+        yield "slurm"
+    finally:
+        subprocess.run(["sh", script, "stop", str(folder)], check=False)
+        os.environ.pop("SLURM_CONF") if before is None else os.environ.update(SLURM_CONF=before)
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server on the loopback; the client finds it by a program of its name that adds options."""
+    if os.geteuid() != 0 or shutil.which("sshd", path="/usr/sbin:/usr/bin") is None:
+        pytest.skip("needs root and the package openssh-server")
+    folder = tmp_path_factory.mktemp("ssh")
+    for name in ("id", "host"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
+    (folder / "sshd_config").write_text(
+        f"Port 2299\nListenAddress 127.0.0.1\nHostKey {folder}/host\nStrictModes no\nUsePAM no\n"
+        f"AuthorizedKeysFile {folder}/id.pub\nPidFile {folder}/pid\n"
+    )
+    (folder / "config").write_text(
+        f"Host far\n  HostName 127.0.0.1\n  Port 2299\n  IdentityFile {folder}/id\n"
+        f"  StrictHostKeyChecking no\n  UserKnownHostsFile {folder}/known\n"
+    )
+    (folder / "bin").mkdir()
+    real = shutil.which("ssh")
+    (folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {real} -F {folder}/config "$@"\n')
+    (folder / "bin" / "ssh").chmod(0o755)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    before = os.environ["PATH"]
+    try:
+        subprocess.run(["/usr/sbin/sshd", "-f", str(folder / "sshd_config")], check=True)
+        os.environ["PATH"] = f"{folder / 'bin'}:{before}"
+        yield "ssh:far"
+    finally:
+        os.environ["PATH"] = before
+        os.kill(int((folder / "pid").read_text()), signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def ray() -> str:
+    if shutil.which("ray") is None or not os.environ.get("RAY_ADDRESS"):
+        pytest.skip("needs a running Ray: RAY_ADDRESS")
+    return "ray"
+
+
+@pytest.fixture(params=["slurm", "ssh", "ray"])
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "train.py").write_text(TRAIN)
+    return str(tmp_path / "train.py")
+
+
+def test_a_run_is_submitted_watched_and_fetched(place: str, script: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    summary = paceline.run(
+        [sys.executable, script, "30"], on=place, runs=tmp_path / "runs", on_notice=said.append
+    )
+    assert summary.status == 0
+    assert summary.steps is not None
+    assert summary.steps.num_steps == 30
+    assert [line for line in said if f"{place} job" in line]
+
+
+def test_its_exit_status_and_last_lines_come_back(place: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    words = ["sh", "-c", "echo 'it'\"'\"'s $(no) use'; exit 7"]
+    summary = paceline.run(words, on=place, runs=tmp_path / "runs", on_notice=said.append)
+    assert summary.status == 7
+    assert "  it's $(no) use" in said
+
+
+def test_a_run_that_is_stopped_ends(place: str, script: str, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    paceline.run([sys.executable, script, "4000"], on=place, runs=runs, detach=True)
+    _wait_for_lines(runs)
+    assert paceline.runs_stop(runs=runs).state == "failed"
+
+
+def test_the_near_side_is_killed_and_another_attaches(
+    place: str, script: str, tmp_path: Path
+) -> None:
+    for number in range(int(os.environ.get("PACELINE_KILLS", "3"))):
+        runs = tmp_path / f"runs{number}"
+        command = [sys.executable, "-m", "paceline", "run", "--on", place, "--runs", str(runs)]
+        near = subprocess.Popen([*command, "--", sys.executable, script, "60"])
+        # Killed at another moment each time: while it submits, too.
+        time.sleep(0.5 + 0.4 * number)
+        near.send_signal(signal.SIGKILL)
+        near.wait()
+        if not (runs_in(runs) and look_at(find_run(None, runs)).job):
+            continue  # It died before the job was handed over.
+        *_, last = paceline.runs_follow(runs=runs)
+        assert last.state in ("done", "failed")
+        if last.state == "done":
+            assert last.steps is not None
+            assert last.steps.num_steps == 60
+
+
+def _wait_for_lines(runs: Path, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while paceline.runs_show(runs=runs).steps is None:
+        assert time.monotonic() < end
+        time.sleep(0.5)
