@@ -86,12 +86,8 @@ def run(
         budget_usd=None if budget is None else parse_usd(budget),
         num_steps=steps,
     )
-    _check_elsewhere(on, settings, directory, detach=detach)
+    _check_elsewhere(on, plan, settings, directory, detach=detach)
     chosen = _chosen(plan, choice)
-    if chosen is None and settings:
-        raise InvalidInputError(
-            "`--set` says nothing without a plan", hint="its facts stand in the plan's launch file"
-        )
     expectation = (
         None
         if chosen is None
@@ -114,10 +110,7 @@ def run(
     submitted = hand_over(own, on, launch=launch, variables=choose, directory=directory)
     say(f"run {own.id} · {on} job {submitted.job} · paceline runs follow {own.id}")
     watcher = watch(submitted)
-    ended = submitted if detach else _watched(submitted, watcher, say)
-    for line in last_lines(ended):
-        say(f"  {line}")
-    return watcher.summary(ended)
+    return watcher.summary(submitted if detach else _watched(submitted, watcher, say))
 
 
 def runs_list(*, runs: Path | None = None) -> tuple[Run, ...]:
@@ -239,20 +232,30 @@ def _watched(submitted: Run, watcher: Watcher, say: Say) -> Run:
                     say(f"{error}; it is asked again")
                 is_reached = False
             watcher.look()
-        return found
     except KeyboardInterrupt:
         say(f"run {found.id} goes on there · paceline runs follow|stop {found.id}")
-        return found
+    for line in last_lines(found):
+        say(f"  {line}")
+    return found
 
 
 def _check_elsewhere(
-    on: str | None, settings: Mapping[str, str] | None, directory: str | None, *, detach: bool
+    on: str | None,
+    plan: PlanFile | Path | None,
+    settings: Mapping[str, str] | None,
+    directory: str | None,
+    *,
+    detach: bool,
 ) -> None:
     told = [("--set", bool(settings)), ("--in", directory is not None), ("--detach", detach)]
     said = [name for name, is_there in told if is_there]
     if on is None and said:
         raise InvalidInputError(
             f"`{said[0]}` says nothing of a run on this machine", hint="it belongs to --on"
+        )
+    if plan is None and settings:
+        raise InvalidInputError(
+            "`--set` says nothing without a plan", hint="its facts stand in the plan's launch file"
         )
     if on is not None:
         check_program(on)
