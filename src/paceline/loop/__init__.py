@@ -10,6 +10,7 @@ from importlib import import_module
 HOMES = {
     "IMAGENET": "feeding.feeder",
     "LoopError": "errors",
+    "clip_gradients": "parallel.microbatches",
     "epochs": "resuming",
     "feed": "feeding.feeder",
     "forward_backward": "parallel.microbatches",

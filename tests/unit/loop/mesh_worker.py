@@ -12,14 +12,18 @@ import torch
 import torch.distributed as dist
 from mesh_models import CNN, GPT, loss_of, samples
 
-from paceline.loop import forward_backward, layout, mean_loss, parallelize
+from paceline.loop import clip_gradients, forward_backward, layout, mean_loss, parallelize
 from paceline.loop.errors import LoopError
 from paceline.loop.parallel.notation import parse, size
 
 GLOBAL_BATCH = 16
+CLIPPED_NORM = 0.05
 OPTIMIZERS = {
+    "clipped": lambda model: torch.optim.SGD(model.parameters(), lr=0.5),
     "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
-    "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1),
+    "adamw": lambda model: torch.optim.AdamW(
+        model.parameters(), lr=3e-3, weight_decay=0.1, foreach=True
+    ),
 }
 MODELS = {"cnn": CNN, "gpt": GPT, "tied": lambda: GPT(is_tied=True)}
 
@@ -31,23 +35,27 @@ def batches(kind, dtype, steps):
         yield (inputs.to(dtype) if inputs.is_floating_point() else inputs), targets
 
 
-def alone(model, optimizer, kind, dtype, steps):
+def alone(model, optimizer, kind, dtype, steps, is_clipped):
     losses = []
     for inputs, targets in batches(kind, dtype, steps):
         optimizer.zero_grad()
         loss = loss_of(model(inputs), targets)
         loss.backward()
+        if is_clipped:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIPPED_NORM)
         optimizer.step()
         losses.append(loss.item())
     return losses
 
 
-def together(model, optimizer, kind, dtype, steps):
+def together(model, optimizer, kind, dtype, steps, is_clipped):
     here, losses = layout.current(), []
     for inputs, targets in batches(kind, dtype, steps):
         mine = slice(here.data_rank, None, here.data_ranks)
         optimizer.zero_grad()
         loss = forward_backward(model, loss_of, inputs[mine], targets[mine])
+        if is_clipped:
+            clip_gradients(model, CLIPPED_NORM)
         optimizer.step()
         losses.append(mean_loss(model, loss))
     return losses
@@ -66,8 +74,9 @@ def difference(kind, optimizer, strategy, dtype, steps):
     pieces = size(read, "dp") * size(read, "fsdp") * read.microbatches
     example = inputs[: GLOBAL_BATCH // pieces]
     model, own = parallelize(model, OPTIMIZERS[optimizer], strategy, example=example)
-    expected = alone(wanted, OPTIMIZERS[optimizer](wanted), kind, dtype, steps)
-    found = together(model, own, kind, dtype, steps)
+    how = (kind, dtype, steps, optimizer == "clipped")
+    expected = alone(wanted, OPTIMIZERS[optimizer](wanted), *how)
+    found = together(model, own, *how)
     return max(abs(a - b) for a, b in zip(expected, found, strict=True))
 
 

@@ -15,8 +15,8 @@ from paceline.loop.parallel.blocks import blocks, units  # noqa: E402
 
 #: Of two ranks, few steps: all kinds once, half of them in microbatches.
 _QUICK = [
-    ("gpt", "adamw", "dp2/mb2"), ("cnn", "sgd", "fsdp2/mb2"), ("gpt", "sgd", "dp2+zero2"),
-    ("gpt", "adamw", "tp2"), ("tied", "adamw", "pp2+recompute-block"),
+    ("gpt", "adamw", "dp2/mb2"), ("cnn", "sgd", "fsdp2/mb2"), ("gpt", "clipped", "dp2+zero2"),
+    ("gpt", "adamw", "tp2"), ("tied", "clipped", "pp2+recompute-block"),
 ]  # fmt: skip
 _MESHES = {
     2: ["tp2", "pp2/mb4"],

@@ -10,6 +10,9 @@ from ..errors import LoopError
 from ..layout import Layout
 from .notation import size
 
+#: Axis of one rank along which a replica "splits" what it keeps whole.
+WHOLE = "whole"
+
 
 def device_of(model, device=None):
     """The device of this process: the one given, its own GPU, or where the model is."""
@@ -51,8 +54,20 @@ def make_mesh(strategy, device, ranks):
         )
     if not strategy.axes:
         return None
-    names, sizes = zip(*strategy.axes)
+    axes = list(strategy.axes)
+    if replicates_shards(strategy):
+        axes.insert([name for name, _ in axes].index("dp") + 1, (WHOLE, 1))
+    names, sizes = zip(*axes)
     return init_device_mesh(device.type, sizes, mesh_dim_names=names)
+
+
+def replicates_shards(strategy):
+    """Whether replicas hold parts of weights, which only sharding over one rank can reduce.
+
+    `DistributedDataParallel` takes DTensors apart, and a save would then know the parts alone.
+    """
+    names = {name for name, _ in strategy.axes}
+    return {"dp", "tp"} <= names and "fsdp" not in names and strategy.sharding == "none"
 
 
 def layout_of(strategy, mesh):

@@ -132,3 +132,47 @@ def mean_loss(model, loss):
         value += float(loss) * share
     dist.all_reduce(value)
     return float(value)
+
+
+@torch.no_grad()
+def clip_gradients(model, max_norm):
+    """Scale gradients so that the norm of all of them, whatever ranks hold them, has a limit.
+
+    `torch.nn.utils.clip_grad_norm_` sees one stage of a pipeline, and what shards hold once.
+
+    Args:
+        model: From `parallelize`, after `forward_backward`.
+        max_norm: The limit of the 2-norm.
+
+    Returns:
+        The norm before, the same on every rank.
+    """
+    made = made_of(model)
+    names = [name for name, one in model.named_parameters() if one.grad is not None]
+    held = [model.get_parameter(name).grad for name in names]
+    squares = {}
+    for name, gradient in zip(names, held):
+        if made.pipeline is None or not made.pipeline.is_counted_elsewhere(name):
+            key, part = _part_of(gradient)
+            squares[key] = squares.get(key, 0.0) + part.detach().double().square().sum()
+    total = torch.zeros((), dtype=torch.float64, device=next(model.parameters()).device)
+    for (_, groups), square in sorted(squares.items(), key=lambda one: one[0][0]):
+        for group in groups:
+            dist.all_reduce(square, group=group)
+        total += square
+    if made.pipeline is not None:
+        dist.all_reduce(total, group=made.mesh["pp"].get_group())
+    norm = float(total.sqrt())
+    for gradient in held:
+        _part_of(gradient)[1].mul_(min(1.0, max_norm / (norm + 1e-6)))
+    return norm
+
+
+def _part_of(gradient):
+    """What of a gradient is here, and the groups over which its parts lie, with their names."""
+    if not hasattr(gradient, "to_local"):
+        return ((), ()), gradient
+    mesh = gradient.device_mesh
+    dims = [k for k, one in enumerate(gradient.placements) if one.is_shard() and mesh.size(k) > 1]
+    names = tuple(mesh.mesh_dim_names[k] for k in dims)
+    return (names, tuple(mesh.get_group(k) for k in dims)), gradient.to_local()

@@ -72,7 +72,24 @@ def parallelize(
     made, outer = _wrap(model, wanted, mesh, example, precision, compiled)
     remember(outer, made)
     bare = outer.module if isinstance(outer, DistributedDataParallel) else outer
-    return outer, make_optimizer(bare)
+    optimizer = make_optimizer(bare)
+    _keep_apart(optimizer)
+    return outer, optimizer
+
+
+def _keep_apart(optimizer):
+    """Give weights that lie on different meshes groups of their own, with the same settings.
+
+    PyTorch's optimizers update a group in one call, which takes tensors of one kind.
+    """
+    groups = []
+    for group in optimizer.param_groups:
+        kinds = {}
+        for weight in group["params"]:
+            mesh = getattr(weight, "device_mesh", None)
+            kinds.setdefault(mesh and mesh.mesh_dim_names, []).append(weight)
+        groups += [dict(group, params=weights) for weights in kinds.values()]
+    optimizer.param_groups[:] = groups
 
 
 def planned():
@@ -166,7 +183,7 @@ def _replicate(model, strategy, mesh):
         return _shard(model, strategy, mesh)
     if size(strategy, "dp") == 1:
         return model
-    if size(strategy, "tp") > 1:
+    if devices.replicates_shards(strategy):
         return _shard(model, strategy, mesh)
     ids = [next(model.parameters()).device] if mesh.device_type == "cuda" else None
     return DistributedDataParallel(
@@ -183,6 +200,8 @@ def _shard(model, strategy, mesh):
 
     axes = dict(strategy.axes)
     names = [name for name in ("dp", "fsdp") if name in axes]
+    if devices.replicates_shards(strategy):
+        names.append(devices.WHOLE)
     submesh = mesh[tuple(names)] if len(names) > 1 else mesh[names[0]]
     for one in [*units(model), model]:
         fully_shard(one, mesh=submesh, reshard_after_forward=keeps_sharded(strategy))

@@ -1,5 +1,7 @@
 """Pipeline stages: a model traced, cut where its cost halves, and run by PyTorch's schedules."""
 
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -32,6 +34,8 @@ def cut(model, strategy, mesh, example):
     stage = pipe.build_stage(mesh["pp"].get_local_rank(), device, group)
     names = {name: number for number, held in enumerate(sorted(tied.values())) for name in held}
     _tidy(stage.submod, names)
+    del pipe
+    gc.collect()  # The trace holds the other stages' weights in a ring of references.
     return Pipeline(stage, strategy, group, names, len(example[0]))
 
 
@@ -153,6 +157,11 @@ class Pipeline(nn.Module):
             self._weigh = None
         self._sum_tied()
         return torch.stack([one.detach() for one in losses]).sum() if self.is_last else None
+
+    def is_counted_elsewhere(self, name):
+        """Whether an earlier stage holds the same weight."""
+        rank = dist.get_rank(self._group)
+        return any(one == name and partner < rank for one, partner in self._tied)
 
     def _loss_of(self, outputs, targets):
         return self._weigh(outputs, targets)
