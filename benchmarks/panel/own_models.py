@@ -1,0 +1,94 @@
+"""Models of the panel's own users: small, plain, and countable by hand."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def perceptron() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Three layers: 784 to 1,024 to 2,048 to 100."""
+    layers = nn.Sequential(
+        nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, 100)
+    )
+    return layers, (torch.zeros(2, 784),)
+
+
+class SmallCnn(nn.Module):
+    """Four convolutions over 64×64 pictures, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (3, 64, 128, 256, 256)
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(
+                    nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)
+                )
+                for a, b in zip(widths, widths[1:], strict=False)
+            )
+        )
+        self.head = nn.Linear(256 * 4 * 4, 10)
+
+    def example_inputs(self) -> tuple[torch.Tensor, ...]:
+        """Two pictures."""
+        return (torch.zeros(2, 3, 64, 64),)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Class scores of pictures."""
+        return self.head(self.stages(pictures).flatten(1))
+
+
+def small_transformer() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Twelve encoder layers of width 576 over 512 positions: 48 M parameters."""
+    layer = nn.TransformerEncoderLayer(576, 9, 2304, batch_first=True)
+    return nn.TransformerEncoder(layer, 12), (torch.zeros(2, 512, 576),)
+
+
+class Factorisation(nn.Module):
+    """A million users and a hundred thousand items, 64 factors each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.users = nn.Embedding(1_000_000, 64)
+        self.items = nn.Embedding(100_000, 64)
+
+    def forward(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
+        """Scores of pairs."""
+        return (self.users(users) * self.items(items)).sum(-1)
+
+
+def factorisation() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two pairs."""
+    pair = torch.zeros(2, dtype=torch.long)
+    return Factorisation(), (pair, pair.clone())
+
+
+def giant() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two layers of a thousand million parameters each, without memory behind them."""
+    with torch.device("meta"):
+        layers = nn.Sequential(nn.Linear(32000, 32000), nn.Linear(32000, 32000))
+    return layers, (torch.zeros(2, 32000, device="meta"),)
+
+
+class Lstm(nn.Module):
+    """One layer of 256 over 200 steps of 128 features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(128, 256, batch_first=True)
+        self.head = nn.Linear(256, 2)
+
+    def forward(self, steps: torch.Tensor) -> torch.Tensor:
+        """Scores of the last step."""
+        return self.head(self.cell(steps)[0][:, -1])
+
+
+def lstm() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two sequences."""
+    return Lstm(), (torch.zeros(2, 200, 128),)
+
+
+def broken() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Fails, as a first try does."""
+    raise ValueError("my data folder is missing")
