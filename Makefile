@@ -13,7 +13,7 @@ export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest test-kernels docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
-	accuracy-parallel accuracy-memory accuracy-serving \
+	accuracy-parallel accuracy-memory accuracy-serving panel \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
 help:  ## List the targets
@@ -84,6 +84,9 @@ accuracy-serving: $(TEST_VENV)/.paceline  ## Score predicted serving: time to th
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		$(TOOL) accuracy_serving ../shared/truth \
 		--out benchmarks/accuracy_serving.md
+
+panel: $(TEST_VENV)/.paceline  ## Ask the questions that people ask, and write benchmarks/panel.md
+	$(TOOL) panel --out benchmarks/panel.md
 
 trace-coverage: $(TEST_VENV)/.paceline  ## Trace timm's published models and all language models of transformers (an hour)
 	@mkdir -p build/coverage

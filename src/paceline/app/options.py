@@ -160,9 +160,9 @@ def whole_numbers(text: str | None, what: str) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
+    if not all(part.isdecimal() and len(part) <= 10 and int(part) > 0 for part in parts):
         raise InvalidInputError(
-            f"`{text}` is not a {what}", hint="write whole numbers above zero: 1,8,32"
+            f"`{text}` is not a {what}", hint="write whole numbers from 1 to 9,999,999,999: 1,8,32"
         )
     return tuple(int(part) for part in parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from paceline.catalog.architectures import shipped_generations
@@ -44,11 +45,21 @@ def _special(text: str) -> DeviceTarget | None:
     if match is None:
         return None
     capability = ".".join(filter(None, match.groups()))
-    return known.get(capability) or _plain_cuda(capability)
+    return known.get(capability) or _plain_cuda(capability, known)
 
 
-def _plain_cuda(capability: str) -> DeviceTarget:
-    """A capability that no product in the table has, driven like any NVIDIA GPU."""
+def _plain_cuda(capability: str, known: Mapping[str, DeviceTarget]) -> DeviceTarget:
+    """A capability that no product in the table has, driven like any NVIDIA GPU.
+
+    Raises:
+        UnknownNameError: Nor has any product its generation.
+    """
+    capabilities = [code for code, target in known.items() if target.platform == "cuda"]
+    majors = {code.split(".")[0] for code in capabilities}
+    if capability.split(".")[0] not in majors:
+        raise UnknownNameError.from_name(
+            "compute capability", capability, sorted(capabilities), command="paceline devices"
+        )
     row = next(r for r in load_tables().name_targets if r.kind == "gpu" and not r.name_has)
     return replace(row.target, code=capability)
 

@@ -10,6 +10,7 @@ import pytest
 from paceline.catalog.load import load_catalog
 from paceline.errors import DoesNotFitError
 from paceline.model.reading.load import load_workload
+from paceline.parallelism.replayed import ReplayedRank
 from paceline.planning.explain.exclusions import fates
 from paceline.planning.forecast.question import resolve_question
 from paceline.planning.goal.goal import Work
@@ -23,6 +24,7 @@ from paceline.planning.search.selection import select
 
 CATALOG = load_catalog()
 TODAY = date(2026, 11, 20)
+_FITS = ReplayedRank(peak_bytes=0.0, fits=True)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +36,32 @@ def search() -> Search:
     return run_search(question, CATALOG)
 
 
+@pytest.fixture
+def doubts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replay what surely fits, too."""
+    monkeypatch.setattr(listed, "_SURE", 1.1)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vgg16", "gpt2", "bert-large"])
+def test_what_is_not_replayed_for_being_sure_would_have_passed(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = resolve_question(
+        load_workload(name), parse_goal({}), Work(num_samples=10**6), today=TODAY
+    )
+    found, asked = run_search(question, CATALOG), []
+    monkeypatch.setattr(listed, "replayed_rank", lambda *_, **__: asked.append(1) or _FITS)
+    _, selection = select_replayed(found)
+    seldom = len(asked)
+    monkeypatch.undo()
+    monkeypatch.setattr(listed, "_SURE", 1.1)
+    passed, again = select_replayed(found)
+    assert (again.listed, passed.refused) == (selection.listed, found.refused)
+    assert seldom < len(again.listed)
+
+
 def test_every_finalist_of_whole_blocks_was_replayed(
-    search: Search, monkeypatch: pytest.MonkeyPatch
+    search: Search, doubts_all: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = set()
     replayed = listed.replayed_rank
@@ -61,7 +87,8 @@ def test_every_finalist_of_whole_blocks_was_replayed(
      ("gpt2", {}, [])],
 )  # fmt: skip
 def test_inference_is_replayed_pass_by_pass_unless_an_engine_hands_out_its_memory(
-    name: str, typed: dict[str, str], passes: list[str], monkeypatch: pytest.MonkeyPatch
+    name: str, typed: dict[str, str], passes: list[str], doubts_all: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tier one's bound of the longest pass is not below any of them."""
     question = resolve_question(
@@ -88,7 +115,7 @@ def test_inference_is_replayed_pass_by_pass_unless_an_engine_hands_out_its_memor
 
 
 def test_what_the_replay_refuses_is_left_out_and_says_so(
-    search: Search, monkeypatch: pytest.MonkeyPatch
+    search: Search, doubts_all: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = strategy_of(search, select(search).best)
     replayed = listed.replayed_rank

@@ -47,6 +47,7 @@ from paceline.stack.trainers import trainer_of
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)
 _FINE_LADDER = tuple(2**power for power in range(11))
+_MAX_BATCH = 1_000_000_000
 _MOST_BATCHES = 64
 _MOST_IN_FLIGHT = 20_000
 #: How a plain loop runs where the user does not say.
@@ -257,7 +258,7 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
     axes = GridAxes(
         devices=where.devices,
         counts=_checked(question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE),
-        batches=_checked(question.batches or ladder, "batch", 1_000_000),
+        batches=_checked(question.batches or ladder, "batch", _MAX_BATCH),
         seq=question.seq,
         keeps_best_batch_only=is_ranking,
         checkpointing=question.checkpointing,
@@ -265,6 +266,7 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
         sharding=question.sharding,
         loop_compilers=_COMPILERS,
         takes_unreleased=not is_ranking,
+        has_load=_load(question, workload) is not None,
     )
     return AskedGrid(
         question=question,

@@ -5,6 +5,7 @@ Standard library and torch only.
 
 import contextlib
 import copy
+import functools
 import types
 
 import torch
@@ -21,8 +22,36 @@ def as_workload(made):
         optimizers = [one for one in made if isinstance(one, torch.optim.Optimizer)]
         names = [optimizer_name(one) for one in optimizers]
         if models:
-            return types.SimpleNamespace(model=models[0], optimizer=names[0] if names else None)
+            found = types.SimpleNamespace(model=models[0], optimizer=names[0] if names else None)
+            examples = [one for one in made if _is_batch(one)]
+            if examples:
+                found.inputs = functools.partial(_batch_like, examples[0])
+            return found
     return made
+
+
+def _is_batch(value):
+    """Whether a value is an example batch: a tensor, or a tuple or dictionary of tensors."""
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(value, torch.Tensor):
+        return value.ndim > 0
+    is_group = isinstance(value, (dict, list, tuple)) and len(value) > 0
+    return is_group and all(isinstance(one, torch.Tensor) and one.ndim > 0 for one in parts)
+
+
+def _batch_like(example, batch):
+    """An example batch with so many items; tensors as long as the first have as many items."""
+    if isinstance(example, torch.Tensor):
+        return _resized(example, example.shape[0], batch)
+    if isinstance(example, dict):
+        num_items = next(iter(example.values())).shape[0]
+        return {name: _resized(one, num_items, batch) for name, one in example.items()}
+    return tuple(_resized(one, example[0].shape[0], batch) for one in example)
+
+
+def _resized(tensor, num_items, batch):
+    size = batch if tensor.shape[0] == num_items else tensor.shape[0]
+    return torch.zeros((size, *tensor.shape[1:]), dtype=tensor.dtype)
 
 
 def build(function):

@@ -37,10 +37,18 @@ def kept_format(graph: Graph, configuration: Configuration) -> KeptFormat:
 
     One rule for one device and for every strategy: models below `LARGE_MODEL_PARAMETERS` under
     autocast, which is what ``torch.autocast`` in a script means; larger ones on 16-bit weights
-    with FP32 masters, as their published recipes have it.
+    with FP32 masters, as their published recipes have it. Below adapters the weights stay in the
+    16 bits that they were released in, whatever the size, and the adapters are wide.
+
+    Source (adapters):
+        huggingface/transformers 5, ``from_pretrained`` (``dtype`` is ``auto``); huggingface/peft,
+        ``autocast_adapter_dtype``; huggingface/diffusers, ``train_text_to_image_lora.py``
+        (frozen networks cast to the precision of training). Read 2026-11-23.
     """
     if configuration.training_format != "usual":
         return configuration.training_format
+    if configuration.lora_rank:
+        return "half-weights"
     storages = graph.storages
     parameters = storages.elements[storages.owner == Owner.PARAMETER, 0].sum()
     return "half-weights" if parameters >= LARGE_MODEL_PARAMETERS else "autocast"

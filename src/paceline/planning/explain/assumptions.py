@@ -9,7 +9,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
 from paceline.planning.explain.wording import cost_value_text, plural
 from paceline.planning.goal.amounts import is_generation
-from paceline.planning.goal.service import kernels_words, service_of, service_words
+from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
 from paceline.planning.search.all_candidates import Search
@@ -145,7 +145,7 @@ def _generation(search: Search) -> str:
 
 def _service(search: Search) -> str:
     service = service_of(search.goal, search.workload)
-    return "" if service is None else service_words(service, search.work)
+    return "" if service is None else service_words(service, arrival_words(search.work))
 
 
 def _configuration(search: Search, best: int) -> str:

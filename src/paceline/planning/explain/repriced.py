@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +55,8 @@ def waiting_usd(search: Search, rows: Index) -> FloatArray:
 
 #: Candidates beyond so many times the best objective tell nothing apart from it.
 _CLOSE_FACTOR = 1.5
+#: Above any number of machines.
+_MANY_NODES = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,24 +92,23 @@ class Winning:
             rows: Candidates of one place.
             per_price: Objective of each per dollar an hour for one machine.
         """
-        fixed_usd = waiting_usd(self.search, rows)
-        prices = [
-            (self._limit(int(rows[i])) - fixed_usd[i]) / per_price[i]
-            for i in self._representatives(rows, per_price)
-        ]
-        best = float(max(prices, default=0.0))
+        chosen = self._representatives(rows, per_price)
+        limits = self.standing.winning_objectives(rows[chosen], self.near, self.close)
+        prices = (limits - waiting_usd(self.search, rows[chosen])) / per_price[chosen]
+        best = float(prices.max(initial=0.0))
         return best if best > 0.0 else None
 
-    def _limit(self, row: int) -> float:
-        return self.standing.winning_objective(row, self.near, self.close)
-
-    def _representatives(self, rows: Index, per_price: FloatArray) -> Iterator[int]:
+    def _representatives(self, rows: Index, per_price: FloatArray) -> Index:
         """Of each kind of strategy and number of machines the cheapest and the fastest."""
         kinds, time = self.search.kinds, self.search.evaluation.pareto_time
         is_able = within(kinds[rows], self.search.goal.strategies or USUAL_KINDS)
         able = np.flatnonzero(is_able if is_able.any() else np.ones(len(rows), dtype=bool))
-        keys = np.stack([kinds[rows[able]], self.search.candidates.num_nodes[rows[able]]])
-        for key in np.unique(keys, axis=1).T:
-            alike = able[(keys == key[:, None]).all(axis=0)]
-            cheapest = alike[np.argmin(per_price[alike])]
-            yield from {int(cheapest), int(alike[np.argmin(time[rows[alike]])])}
+        group = kinds[rows[able]] * _MANY_NODES + self.search.candidates.num_nodes[rows[able]]
+        firsts = [
+            able[order][np.unique(group[order], return_index=True)[1]]
+            for order in (
+                np.argsort(per_price[able], kind="stable"),
+                np.argsort(time[rows[able]], kind="stable"),
+            )
+        ]
+        return np.unique(np.concatenate(firsts))

@@ -46,6 +46,9 @@ from paceline.units import format_bytes
 _MANY = 1_000_000
 #: Where memory sets no limit, the best batch is the smallest that reaches this share of the most.
 _SETTLED_FRAC = 0.98
+#: Share of a device's memory that engines use, weights and cache together, unless told otherwise.
+#: Source: docs.vllm.ai, engine arguments, gpu_memory_utilization (recalled).
+_ENGINE_MEMORY_FRAC = 0.9
 
 Status = Literal["fits", "out of memory", "abstained"]
 
@@ -231,7 +234,7 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
         chosen=np.stack(
             [
                 _choose(np.where(mine[number], samples_per_s, np.nan), whole.memory_mid_bytes,
-                        fits, degrees, shape)
+                        fits, degrees, shape, capacities_bytes[place])
                 for mine in _ways(asked)
             ],
             axis=1,
@@ -261,16 +264,21 @@ def _choose(
     fits: npt.NDArray[np.bool_],
     degrees: IntArray,
     shape: tuple[int, int, int],
+    capacity_bytes: FloatArray,
 ) -> npt.NDArray[np.int64]:
     """The fastest configuration that fits, else the one that needs least memory.
 
-    Ranks share every layer only where one of them alone holds no batch.
+    Ranks share every layer only where one of them alone holds no batch within the share of its
+    memory that engines take, or else no batch at all.
     """
     is_known = np.isfinite(samples_per_s) & np.isfinite(memory_bytes)
     score = np.where(is_known, np.where(fits, samples_per_s, -memory_bytes), -np.inf)
     if shape[2] == 0:
         return np.full(shape[:2], -1, dtype=np.int64)
     holds = (is_known & fits).reshape(shape).any(axis=1)
+    is_roomy = is_known & fits & (memory_bytes <= _ENGINE_MEMORY_FRAC * capacity_bytes)
+    roomy = is_roomy.reshape(shape).any(axis=1)
+    holds = np.where(roomy.any(axis=1)[:, None], roomy, holds)
     fewest = np.where(holds, degrees, _MANY).min(axis=1)
     is_open = (fewest == _MANY)[:, None] | (degrees == fewest[:, None])
     score = np.where(is_open[:, None, :], score.reshape(shape), -np.inf).reshape(score.shape)

@@ -24,7 +24,13 @@ from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.planning.forecast.forecasts import can_split, profile_of
 from paceline.planning.goal.amounts import resolve_job
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.service import Service, kernels_words, service_of, service_words
+from paceline.planning.goal.service import (
+    Service,
+    arrival_words,
+    kernels_words,
+    service_of,
+    service_words,
+)
 from paceline.planning.places.configurations import (
     ConfiguredDevices,
     DeviceSupport,
@@ -78,6 +84,7 @@ class GridAxes:
         loop_compilers: Of what no engine serves, where the goal names none and the device has
             them; else its fastest.
         takes_unreleased: Whether devices are answered for which no release has kernels.
+        has_load: Whether requests come by a load that says itself how, beside the cells.
     """
 
     devices: Sequence[Device]
@@ -90,6 +97,7 @@ class GridAxes:
     sharding: Sharding = "none"
     loop_compilers: tuple[str, ...] = ()
     takes_unreleased: bool = False
+    has_load: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,7 +176,7 @@ def grid_cases(
         assumptions=(
             *filter(None, (kernels_words(goal),)),
             *_assumptions(workload, work, places, seq),
-            *_served_words(configured, supports, service, work, workload.name),
+            *_served_words(configured, supports, service, _arrivals(work, axes), workload.name),
             *(one.assumption for one in supports if one.assumption),
         ),
         supports=supports,
@@ -354,16 +362,20 @@ def _joints(places: Sequence[GridPlace]) -> Iterator[str]:
             yield f"{device}: joined {', '.join(each)}"
 
 
+def _arrivals(work: Work, axes: GridAxes) -> str:
+    return "" if axes.has_load else arrival_words(work)
+
+
 def _served_words(
     configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
-    service: Service | None, work: Work, workload: str,
+    service: Service | None, arrivals: str, workload: str,
 ) -> Iterator[str]:  # fmt: skip
     """How requests are served, and where they are not."""
     if service is None:
         return
     is_served = {row for c in configured if c.configuration.is_served for row in c.rows}
     if is_served:
-        yield service_words(service, work)
+        yield service_words(service, arrivals)
         runs = {c.configuration.precision for c in configured if c.configuration.is_served}
         if runs & set(released_precisions(workload)):
             yield f"weights as they are released ({', '.join(sorted(runs))}; --precision bf16 else)"

@@ -82,15 +82,24 @@ def rounds_of(work: Work) -> float:
     return 1.0 if work.requests_per_s is None else math.inf
 
 
-def service_words(service: Service, work: Work) -> str:
-    """How requests are served, as an assumption."""
+def arrival_words(work: Work) -> str:
+    """How requests come: by themselves at a rate, else all that are in flight at once."""
+    come = "at once" if work.requests_per_s is None else "by themselves (Poisson, simulated)"
+    return f"requests in flight come {come}"
+
+
+def service_words(service: Service, arrivals: str) -> str:
+    """How requests are served, as an assumption.
+
+    Args:
+        service: By what.
+        arrivals: Of `arrival_words`; empty where the load is said beside it.
+    """
     engine = service.engine
     reads = "in steps that write tokens" if engine.mixes_prompts else "between steps"
-    come = "at once" if work.requests_per_s is None else "by themselves (Poisson, simulated)"
     others = "; --framework names another engine, or torch for a plain batch"
-    return f"served by {engine.title}: requests in flight come {come}, prompts are read {reads}" + (
-        "" if service.is_stated else others
-    )
+    told = ", ".join(filter(None, (arrivals, f"prompts are read {reads}")))
+    return f"served by {engine.title}: {told}" + ("" if service.is_stated else others)
 
 
 def _checked(engine: EngineProfile, goal: Goal) -> Service:

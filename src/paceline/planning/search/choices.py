@@ -75,7 +75,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         ttft_s=ttft_s,
         chance_time=_chance_of(search, row, ("--deadline", "--latency", "--ttft")),
         chance_cost=_chance_of(search, row, ("--budget",)),
-        chance_memory=_chance_to_fit(search, row),
+        chance_memory=chance_to_fit(search, row),
         bound=bound_word(search, row),
         reason="",
         meets_goal=bool(search.is_feasible[row]),
@@ -263,7 +263,8 @@ def _memory_interval(search: Search, row: int) -> Interval:
     return Interval(low=mid * low_frac, mid=mid, high=float(candidates.memory_high_bytes[row]))
 
 
-def _chance_to_fit(search: Search, row: int) -> float:
+def chance_to_fit(search: Search, row: int) -> float:
+    """Chance that a candidate fits, by tier one of memory."""
     return chance_below(
         float(search.places.memory_bytes[search.candidates.place[row]]),
         median=float(search.candidates.memory_mid_bytes[row]),

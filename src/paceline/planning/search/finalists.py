@@ -1,7 +1,8 @@
 """The short list of a plan, whose memory was replayed allocation by allocation.
 
-Every candidate fits by tier one of memory, sums with a margin. Those that are to be listed are run
-through the model of the allocator; what it refuses is no candidate, and the list is made again.
+Every candidate fits by tier one of memory, sums with a margin. Those that are to be listed and of
+which tier one leaves any doubt are run through the model of the allocator; what it refuses is no
+candidate, and the list is made again.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from paceline.errors import DoesNotFitError
 from paceline.parallelism.replayed import can_replay, replayed_rank
 from paceline.parallelism.serving.engine import TOKEN
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import cell_of, place_of, strategy_of
+from paceline.planning.search.choices import cell_of, chance_to_fit, place_of, strategy_of
 from paceline.planning.search.selection import Selection, select
+
+#: From this chance of tier one on nothing is left to ask: it is a margin of three deviations.
+_SURE = 1.0 - 1e-3
 
 
 def select_replayed(search: Search) -> tuple[Search, Selection]:
@@ -57,8 +61,10 @@ def _fits(search: Search, row: int, replayed: dict[tuple[object, ...], bool]) ->
     """Whether all passes of one rank run through; what is not replayed does.
 
     Ranks that have stages hold several microbatches at once, two kinds of device share a batch, and
-    an engine hands out its caches itself: these are not replayed.
+    an engine hands out its caches itself: these are not replayed. Nor is what surely fits.
     """
+    if chance_to_fit(search, row) >= _SURE:
+        return True
     strategy, place = strategy_of(search, row), search.candidates.place[row]
     configuration = search.forecast.configurations[cell_of(search, row)[0]]
     is_own = place_of(search, row).parts or configuration.is_served

@@ -115,8 +115,11 @@ class Standing:
         price[rows], whole[rows] = 0.0, objective
         return replace(self, objective=whole, log_sigma=log_sigma, price_log_sigma=price)
 
-    def apart(self, row: int, rows: Index) -> FloatArray:
-        """Standard deviation of the log ratio of objectives of a row and others, (len(rows),)."""
+    def apart(self, row: int | Index, rows: Index) -> FloatArray:
+        """Standard deviation of the log ratio of objectives of a row and others, (len(rows),).
+
+        Of a column of rows the same of each, (len(row), len(rows)).
+        """
         own, other = self.log_sigma[row], self.log_sigma[rows]
         shared = np.hypot(self._shared_step(row, rows), self._shared_price(row, rows))
         shared = np.minimum(shared, np.minimum(own, other))
@@ -150,23 +153,25 @@ class Standing:
         near = self.near(rows)
         return int(near[0]) if len(near) else None
 
-    def winning_objective(self, row: int, near: Index, rows: Index) -> float:
-        """Objective below which a row would stand first.
+    def winning_objectives(self, each: Index, near: Index, rows: Index) -> FloatArray:
+        """Objective below which each of some rows would stand first, (len(each),).
 
         Args:
-            row: Which.
+            each: Which.
             near: Of the others, those that stand near the first one, in order.
             rows: All others.
         """
-        z_apart = _Z * self.apart(row, near)
-        better, worse = self._preferred(row, near)
+        column = each[:, None]
+        z_apart = _Z * self.apart(column, near)
+        better, worse = self._preferred(column, near)
         must = np.where(better, np.exp(-z_apart), np.where(worse, np.inf, 1.0))
-        enters = self.objective[rows] * np.exp(_Z * self.apart(row, rows))
-        return float(min((self.objective[near] * must).min(), enters.min()))
+        enters = self.objective[rows] * np.exp(_Z * self.apart(column, rows))
+        least = (self.objective[near] * must).min(axis=1)
+        return np.asarray(np.minimum(least, enters.min(axis=1)))
 
-    def _preferred(self, row: int, rows: Index) -> tuple[BoolArray, BoolArray]:
+    def _preferred(self, row: Index, rows: Index) -> tuple[BoolArray, BoolArray]:
         """Whether others come before a row where nothing is told apart, and whether after."""
-        before, after = np.zeros((2, len(rows)), dtype=np.bool_)
+        before, after = np.zeros((2, len(row), len(rows)), dtype=np.bool_)
         for key in self.order:
             is_open = ~(before | after)
             before |= is_open & (key[rows] < key[row])
@@ -176,14 +181,14 @@ class Standing:
     def _is_told(self, row: int, rows: Index, log_gain: FloatArray) -> BoolArray:
         return np.asarray((log_gain > 0) & (log_gain >= _Z * self.apart(row, rows)))
 
-    def _of_strategies(self, row: int, rows: Index) -> FloatArray:
+    def _of_strategies(self, row: int | Index, rows: Index) -> FloatArray:
         """What different ways to share a model err apart from each other."""
         rank = self.order[0]
-        num_split = (rank[rows] > _UNSPLIT_RANK) + float(rank[row] > _UNSPLIT_RANK)
+        num_split = (rank[rows] > _UNSPLIT_RANK) + 1.0 * (rank[row] > _UNSPLIT_RANK)
         is_other = self.kinds[rows] != self.kinds[row]
         return np.asarray(np.where(is_other, num_split * STRATEGY_LOG_SIGMA**2, 0.0))
 
-    def _shared_step(self, row: int, rows: Index) -> FloatArray:
+    def _shared_step(self, row: int | Index, rows: Index) -> FloatArray:
         """Of the same step all; of another step of the same device what its steps share."""
         is_setting = self.setting[rows] == self.setting[row]
         share = np.where(is_setting, self.within_setting_frac, self.within_device_frac) ** 0.5
@@ -192,7 +197,7 @@ class Standing:
         common = np.where(self.cell[rows] == self.cell[row], whole, common)
         return np.asarray(np.where(self.device[rows] == self.device[row], common, 0.0))
 
-    def _shared_price(self, row: int, rows: Index) -> FloatArray:
+    def _shared_price(self, row: int | Index, rows: Index) -> FloatArray:
         is_list = self.price_list[rows] == self.price_list[row]
         price = np.minimum(self.price_log_sigma[rows], self.price_log_sigma[row])
         return np.asarray(np.where(is_list, price, 0.0))

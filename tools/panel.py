@@ -1,0 +1,227 @@
+"""Questions that people ask, with what public sources say, beside what paceline answers.
+
+Usage: python tools/panel.py [--only ID,KIND] [--out benchmarks/panel.md]
+Questions and their ranges stand in ``benchmarks/panel/questions.csv``. They were written down and
+committed before the first answer was seen, from hand counts and from what public pages are known to
+say (recalled on 2026-11-23, not looked up); none is removed. Each is one command, run in this
+process, and one figure of its answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+import re
+import shlex
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pages import deliver
+
+from paceline.app.main import main as run_command
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "panel"
+#: How far from the public range still counts as right, and from where an answer is absurd.
+NEAR, ABSURD = 1.25, 2.0
+#: Verdicts, worst first; the last two are right.
+VERDICTS = ("absurd", "no answer", "off", "off, interval reaches it", "near", "inside")
+SHARE_ASKED = 0.85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What a command printed: as text, as JSON where it has that, and its status."""
+
+    status: int
+    text: str
+    errors: str
+    answer: Any
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A question, what was answered to it, and how that compares with its public range."""
+
+    question: dict[str, str]
+    answer: str
+    verdict: str
+    ratio: float = math.nan
+
+
+@cache
+def said(command: str, as_json: bool) -> Said:
+    """What ``paceline COMMAND`` prints; plans go to a file that nobody reads."""
+    words = shlex.split(command)
+    words += ["--json"] if as_json else []
+    words += ["-o", os.devnull] if words[0] == "plan" else []
+    out, errors = io.StringIO(), io.StringIO()
+    start = time.process_time()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        status = run_command(words)
+    spent = time.process_time() - start
+    try:
+        answer = json.loads(out.getvalue()) if as_json else None
+    except json.JSONDecodeError:
+        answer = None
+    return Said(
+        status=status, text=out.getvalue(), errors=errors.getvalue(), answer=answer, seconds=spent
+    )
+
+
+def figure(answer: Any, path: str) -> Any:
+    """The value at a dotted path of a JSON answer, or None where it ends before."""
+    for key in path.split("."):
+        if isinstance(answer, list):
+            answer = answer[int(key)] if int(key) < len(answer) else None
+        elif isinstance(answer, dict):
+            answer = answer.get(key)
+        else:
+            return None
+    return answer
+
+
+def _scaled(value: Any, factor: float) -> Any:
+    if isinstance(value, dict):
+        return {name: one * factor for name, one in value.items()}
+    return value * factor if isinstance(value, float) else value
+
+
+def judged(question: dict[str, str]) -> Judged:
+    """One question asked."""
+    path = question["figure"]
+    told = said(question["command"], path not in ("text", "status"))
+    if path == "status":
+        return _by_words(question, str(told.status), _headline(told))
+    if path == "text":
+        return _by_words(question, told.text, _headline(told))
+    path, _, times = path.partition("*")
+    value = _scaled(figure(told.answer, path), float(times or 1.0))
+    if value is None:
+        return Judged(question=question, answer=_headline(told), verdict="no answer")
+    if question["expected"]:
+        return _by_words(question, str(value), str(value))
+    return _by_range(question, value)
+
+
+def _by_words(question: dict[str, str], found: str, shown: str) -> Judged:
+    is_right = re.search(f"(?:{question['expected']})", found.strip()) is not None
+    shown = f"{shown} (status {found})" if question["figure"] == "status" else shown
+    return Judged(question=question, answer=shown, verdict="inside" if is_right else "off")
+
+
+def _by_range(question: dict[str, str], value: Any) -> Judged:
+    low, high = float(question["low"]), float(question["high"])
+    span = value if isinstance(value, dict) else {"low": value, "mid": value, "high": value}
+    middle = float(span["mid"])
+    ratio = middle / high if middle > high else min(middle / low, 1.0) if low else 1.0
+    verdict = _verdict(ratio, span["low"] <= high and span["high"] >= low)
+    return Judged(question=question, answer=_shown(span), verdict=verdict, ratio=ratio)
+
+
+def _verdict(ratio: float, is_reached: bool) -> str:
+    distance = max(ratio, 1 / ratio) if ratio else math.inf
+    if distance <= 1 + 1e-9:
+        return "inside"
+    if distance <= NEAR:
+        return "near"
+    if is_reached:
+        return "off, interval reaches it"
+    return "absurd" if distance > ABSURD else "off"
+
+
+def _shown(span: dict[str, float]) -> str:
+    if span["low"] == span["high"]:
+        return f"{span['mid']:.4g}"
+    return f"{span['mid']:.3g} ({span['low']:.3g} to {span['high']:.3g})"
+
+
+def _headline(told: Said) -> str:
+    lines = [line for line in (told.errors + "\n" + told.text).splitlines() if line.strip()]
+    wrong = [line for line in lines if line.startswith("error")]
+    first = [line for line in told.text.splitlines() if line.strip()]
+    return (wrong or first or lines or ["nothing"])[0][:110]
+
+
+def page(all_judged: list[Judged]) -> str:
+    """The page: counts by kind, then all questions, worst first."""
+    return "\n".join([*_head(all_judged), "", *_counts(all_judged), "", *_rows(all_judged), ""])
+
+
+def _head(all_judged: list[Judged]) -> list[str]:
+    right = sum(j.verdict in VERDICTS[-2:] for j in all_judged)
+    bare = sum(j.verdict == "absurd" for j in all_judged)
+    return [
+        "# Questions that people ask",
+        "",
+        "`make panel` asks them all and writes this page. Ranges were committed before the first",
+        "answer was seen ([questions.csv](panel/questions.csv)): *hand* is a count with a stated",
+        "efficiency, *public* what a public page is known to say, recalled. A row is right inside",
+        f"the range or within {NEAR - 1:.0%} of it; absurd is more than {ABSURD:g}× off without",
+        "an interval that says so. No question was removed and no range changed after its answer was",
+        "seen; column *respelt* of the file says where only the way to read the answer was put right.",
+        "",
+        f"**{right} of {len(all_judged)} right ({right / len(all_judged):.0%}, asked "
+        f"{SHARE_ASKED:.0%}), {bare} absurd.**",
+    ]
+
+
+def _counts(all_judged: list[Judged]) -> list[str]:
+    lines = ["| kind | questions | " + " | ".join(reversed(VERDICTS)) + " |"]
+    lines.append("|---|--:|" + "--:|" * len(VERDICTS))
+    for kind in dict.fromkeys(j.question["kind"] for j in all_judged):
+        found = Counter(j.verdict for j in all_judged if j.question["kind"] == kind)
+        cells = " | ".join(str(found[v]) for v in reversed(VERDICTS))
+        lines.append(f"| {kind} | {found.total()} | {cells} |")
+    return lines
+
+
+def _rows(all_judged: list[Judged]) -> list[str]:
+    lines = ["| | question | range | answer | | source |", "|---|---|--:|--:|---|---|"]
+    ordered = sorted(all_judged, key=lambda j: VERDICTS.index(j.verdict))
+    for j in ordered:
+        q = j.question
+        limits = f"{float(q['low']):.3g} to {float(q['high']):.3g}" if q["low"] else q["expected"]
+        cells = [q["id"], f"{q['question']}<br>`{q['command']}`", limits, j.answer, j.verdict]
+        source = f"{q['basis']}: {q['source']}"
+        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in [*cells, source]) + " |")
+    return lines
+
+
+def questions() -> list[dict[str, str]]:
+    """All questions of the panel."""
+    with (FOLDER / "questions.csv").open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def main() -> None:
+    """Ask, judge, and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="")
+    parser.add_argument("--out", type=Path, help="file to write; printed without it")
+    arguments = parser.parse_args()
+    wanted = set(filter(None, arguments.only.split(",")))
+    out = arguments.out and arguments.out.absolute()
+    os.chdir(FOLDER)
+    asked = [q for q in questions() if not wanted or wanted & {q["id"], q["kind"]}]
+    found = []
+    for q in asked:
+        found.append(judged(q))
+        print(f"{q['id']:15} {found[-1].verdict:25} {found[-1].answer}", file=sys.stderr)
+    deliver(page(found), out)
+
+
+if __name__ == "__main__":
+    main()
