@@ -168,8 +168,8 @@ def _head(all_judged: list[Judged]) -> list[str]:
         "answer was seen ([questions.csv](panel/questions.csv)): *hand* is a count with a stated",
         "efficiency, *public* what a public page is known to say, recalled. A row is right inside",
         f"the range or within {NEAR - 1:.0%} of it; absurd is more than {ABSURD:g}× off without",
-        "an interval that says so. No question was removed and no range changed after its answer was",
-        "seen; column *respelt* of the file says where only the way to read the answer was put right.",
+        "an interval that says so. No question was removed and no range changed after its answer",
+        "was seen; column *respelt* says where the way to read the answer was put right.",
         "",
         f"**{right} of {len(all_judged)} right ({right / len(all_judged):.0%}, asked "
         f"{SHARE_ASKED:.0%}), {bare} absurd.**",

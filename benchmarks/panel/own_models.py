@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 
@@ -25,7 +27,7 @@ class SmallCnn(nn.Module):
                 nn.Sequential(
                     nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)
                 )
-                for a, b in zip(widths, widths[1:], strict=False)
+                for a, b in itertools.pairwise(widths)
             )
         )
         self.head = nn.Linear(256 * 4 * 4, 10)

@@ -87,7 +87,10 @@ def test_every_finalist_of_whole_blocks_was_replayed(
      ("gpt2", {}, [])],
 )  # fmt: skip
 def test_inference_is_replayed_pass_by_pass_unless_an_engine_hands_out_its_memory(
-    name: str, typed: dict[str, str], passes: list[str], doubts_all: None,
+    name: str,
+    typed: dict[str, str],
+    passes: list[str],
+    doubts_all: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tier one's bound of the longest pass is not below any of them."""

@@ -27,6 +27,11 @@ _FASTEST_FIRST: tuple[Compiler, ...] = ("compiled", "xla", "eager")
 _SMALL_MODEL_PARAMETERS = 5_000_000
 
 
+#: Precisions whose weights eager kernels widen themselves. Source: torch._weight_int4pack_mm;
+#: bitsandbytes, functional.gemv_4bit; Frantar et al., "Marlin", PPoPP 2025 (recalled).
+WIDENED_IN_KERNELS = frozenset({"int4"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSupport:
     """What software a device can use.
@@ -113,8 +118,9 @@ def choose_configurations(
         formats = released if is_served else ()
         for precision in _precisions(support, goal, is_small=is_small, released=formats):
             plain = Configuration(
-                precision=precision, checkpointing=checkpointing, platform=platform
-            )
+                precision=precision, checkpointing=checkpointing, platform=platform,
+                widens_in_kernels=precision in WIDENED_IN_KERNELS,
+            )  # fmt: skip
             plain = read_settings(rewrite, plain)
             if service is not None and is_served:
                 ways = [service.configured(plain)]

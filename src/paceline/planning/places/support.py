@@ -8,7 +8,12 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Compiler, Configuration, Platform
 from paceline.model.settings import read_settings
 from paceline.planfile import PlannedStack
-from paceline.planning.places.configurations import DeviceSupport, usual_precisions, why_unusable
+from paceline.planning.places.configurations import (
+    WIDENED_IN_KERNELS,
+    DeviceSupport,
+    usual_precisions,
+    why_unusable,
+)
 from paceline.stack.devices import (
     newest_stack,
     target_of,
@@ -98,10 +103,12 @@ def configuration_on(
         InvalidInputError: Nothing runs on the device, or not in that precision or compiler.
     """
     support = _support_of(device)
+    name = find_precision(precision or usual_precisions(support)[0]).name
     plain = Configuration(
-        precision=find_precision(precision or usual_precisions(support)[0]).name,
+        precision=name,
         compiler=compiler or _usual_compiler(support),
         platform=support.platform,
+        widens_in_kernels=name in WIDENED_IN_KERNELS,
     )
     return checked_on(device, read_settings(rewrite, plain))
 

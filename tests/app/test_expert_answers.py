@@ -1,0 +1,82 @@
+"""Answers that an expert would sign, on models and devices that the panel does not name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.app.main import main
+
+_CELL = dict[str, object]
+
+
+def _cells(capsys: pytest.CaptureFixture[str], *words: str) -> list[_CELL]:
+    assert main(["predict", *words, "--json"]) == 0
+    found: list[_CELL] = json.loads(capsys.readouterr().out)["cells"]
+    return found
+
+
+@pytest.mark.parametrize("device", ["Apple M3 Max", "Tesla P100 PCIe 16GB", "EPYC 9654"])
+def test_weights_in_4_bits_need_no_units_for_them(
+    device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = ("gpt2-xl", "--task", "infer", "--device", device, "--batch", "1", "--precision")
+    wide, narrow = (_cells(capsys, *how, name)[0] for name in ("fp32", "int4"))
+    assert narrow["latency_s"]["mid"] < wide["latency_s"]["mid"]
+    assert narrow["memory_bytes"]["mid"] < wide["memory_bytes"]["mid"]
+
+
+def test_ranks_share_layers_where_one_would_have_no_room_left_for_a_cache(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """72.7 GB of weights in 8 bits fill an 80 GB device beyond what engines take of it."""
+    how = ("llama-3-70b", "--task", "infer", "--precision", "fp8", "--batch", "1", "--device")
+    one, two = _cells(capsys, *how, "H100 SXM5 80GB", "--devices", "1,2")
+    (roomy,) = _cells(capsys, *how, "H200 SXM", "--devices", "2")
+    assert [one["tensor_degree"], two["tensor_degree"], roomy["tensor_degree"]] == [1, 2, 1]
+    assert two["latency_s"]["mid"] < 0.7 * one["latency_s"]["mid"]
+
+
+def test_small_models_lie_in_16_bits_below_adapters(capsys: pytest.CaptureFixture[str]) -> None:
+    """3.2 G frozen parameters are 6.4 GB, not 12.8 GB."""
+    how = ("gpt2-xl", "--device", "L40S", "--batch", "1", "--seq", "256", "--rewrite")
+    narrow, wide = (
+        _cells(capsys, *how, f"lora_rank=8{more}")[0]["memory_bytes"]["mid"]
+        for more in ("", ",training_format=autocast")
+    )
+    assert wide - narrow > 1.5e9 * 2 * 0.9
+
+
+def test_a_load_says_itself_how_requests_come(capsys: pytest.CaptureFixture[str]) -> None:
+    how = ["predict", "gpt2", "--task", "infer", "--device", "a10"]
+    assert main([*how, "--rps", "2"]) == 0
+    assert "at once" not in (told := capsys.readouterr().out)
+    assert "Poisson" in told
+    assert main(how) == 0
+    assert "requests in flight come at once" in capsys.readouterr().out
+
+
+def test_a_generation_that_nobody_makes_is_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stack", "check", "--gpu", "sm_890"]) == 2
+    assert "no compute capability named `89.0`" in capsys.readouterr().err
+    assert main(["stack", "check", "--gpu", "sm_75"]) == 0
+
+
+def test_a_model_may_come_with_an_example_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pairs.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Pairs(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.rows = nn.Embedding(1000, 8)\n        self.head = nn.Linear(24, 3)\n"
+        "    def forward(self, ids, extra):\n"
+        "        return self.head(torch.cat([self.rows(ids).flatten(1), extra], 1))\n"
+        "def make():\n"
+        "    return Pairs(), (torch.zeros(4, 2, dtype=torch.long), torch.zeros(4, 8))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    small, large = _cells(capsys, "pairs:make", "--device", "a10", "--batch", "8,800000")
+    assert small["memory_bytes"]["mid"] < large["memory_bytes"]["mid"] < 2e9
