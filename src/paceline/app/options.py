@@ -19,8 +19,9 @@ Model = Annotated[
     Argument(
         metavar="MODEL",
         help="A zoo name (resnet50, gpt2, …), timm:NAME, torchvision:NAME, hf:NAME (a class, a "
-        "type, a known size or a config.json), package.module:function, an exported program "
-        "(.pt2), or a file written by `paceline trace --save`; for plan also a goal file (.yaml).",
+        "type, a known size or a config.json), keras:NAME, package.module:function, a model "
+        "file (.keras, .pt2), or a file written by `paceline trace --save`; for plan also a goal "
+        "file (.yaml).",
     ),
 ]
 Task = Annotated[str, Option(help="train or infer.", default="train")]

@@ -23,6 +23,7 @@ SHIPPED = front_ends.FRONT_ENDS
 EXAMPLES = {
     "torch": ("transformer:layers=1,hidden=32,heads=2,vocab=50", None),
     "onnx": (str(DATA / "onnx" / "resnet18.onnx"), None),
+    "keras": ("keras:VGG16", None),
     "toy": ("toy:20x5", (2 * 20 * 5, 2 * 20 * 5)),
     "layers": ("layers:20x8x5", (2 * (20 * 8 + 8 * 5), 2 * (20 * 8 + 2 * 8 * 5))),
 }

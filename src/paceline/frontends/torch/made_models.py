@@ -32,6 +32,8 @@ class OtherFramework(Exception):
 def imported(entry, request):
     """What ``module:name`` names."""
     module_name, _, name = entry.partition(":")
+    # Keras on PyTorch looks for a GPU when it is imported, and has to be content with none.
+    os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu")
     directory = request.get("directory") or os.getcwd()
     if directory not in sys.path:
         sys.path.insert(0, directory)

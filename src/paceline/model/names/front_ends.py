@@ -53,6 +53,8 @@ class FrontEnd:
 def front_end_of(entry: str) -> FrontEnd:
     """The front end that reads an entry; PyTorch's where no other has its prefix or its file.
 
+    >>> front_end_of("keras:ResNet50").name, front_end_of("made/model.keras").name
+    ('keras', 'keras')
     >>> front_end_of("timm:resnet18").name, front_end_of("model.pt2").name
     ('torch', 'torch')
     """

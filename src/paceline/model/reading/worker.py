@@ -354,6 +354,7 @@ _KNOWN: Sequence[tuple[str, str]] = (
 #: What lists the names of a scheme.
 _LISTS: Mapping[str, str] = {
     "": "paceline models",
+    "keras": 'python -c "import keras; print(dir(keras.applications))"',
     "timm": 'python -c "import timm; print(timm.list_models())"',
     "torchvision": 'python -c "import torchvision.models as m; print(m.list_models())"',
     "hf": 'python -c "from transformers import CONFIG_MAPPING; print(list(CONFIG_MAPPING))"',
@@ -377,6 +378,9 @@ _HINTS: Mapping[str, str] = {
     "no-file": "give the path of a file that is there, as its exporter wrote it",
     "no-program": "export it again with the torch of this Python, or name its Python with --python",
     "bad-config": "give the config.json of a model of transformers, or the folder that holds it",
+    "bad-keras": "docs/how-to/models-of-keras.md lists what is read; a model with code of its own "
+    "can be planned as PyTorch, or with built-in layers of the same sizes",
+    "bad-model": "the file says what no framework can run: write it again, or name another",
     "bad-request": "see `paceline trace --help`",
     "bad-file": "export the model again; the file is damaged, or was made to mislead",
     "onnx-op": "replace it before the export, or trace the model that the file was exported from",
