@@ -13,6 +13,8 @@ from paceline.watch.folder import END_FILE
 from paceline.writing import write_whole
 
 START = "start.sh"
+#: What the command prints there.
+OUTPUT_FILE = "output.txt"
 #: In which the job says its own number, should the one who submitted it have died.
 JOB_FILE = "job.txt"
 _OBSERVER, _WORKERS = "observer", "workers"
@@ -20,6 +22,7 @@ _TEMPLATE = """\
 #!/bin/sh
 @DIRECTIVES@# Runs the command with the observer on its path, and keeps how it ended.
 here=@HERE@
+exec >>"$here/@OUTPUT@" 2>&1 </dev/null
 rm -f "$here/@END@"
 echo "${SLURM_JOB_ID:-$$}" > "$here/@JOB@"
 export @FOLDER@="$here"
@@ -74,6 +77,7 @@ def write_start(
         "HERE": here,
         "END": END_FILE,
         "JOB": JOB_FILE,
+        "OUTPUT": OUTPUT_FILE,
         "FOLDER": FOLDER_VARIABLE,
         "SETTINGS": "".join(_exports(paths, variables or {})),
         "DIRECTORY": shlex.quote(directory) if directory else '"$HOME"',

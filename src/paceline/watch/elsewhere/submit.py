@@ -17,13 +17,11 @@ from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.watch.elsewhere.engines import Engine, Word, find_engine
-from paceline.watch.elsewhere.start_script import JOB_FILE, START
+from paceline.watch.elsewhere.start_script import JOB_FILE, OUTPUT_FILE, START
 from paceline.watch.folder import Run, now, read_run_file, write_end, write_run
 
 #: For one word with another machine; an archive takes longer than a question.
 _ASK_S, _MOVE_S = 60.0, 600.0
-#: What the job prints there.
-OUTPUT_FILE = "output.txt"
 _NUM_LAST_LINES = 5
 _MAX_FETCHED_BYTES = 2**30
 #: Exit status of a job that an engine calls failed and that left none itself.
