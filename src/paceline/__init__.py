@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paceline.app.api.calibration import calibrate, calibrate_list, calibrate_undo, trials
     from paceline.app.api.catalog import devices, models, offers
     from paceline.app.api.decisions import bill, feed, fits, lifecycle, own, pool
+    from paceline.app.api.feeding import infer
     from paceline.app.api.machine import (
         ceilings,
         compare,
@@ -81,6 +82,7 @@ __all__ = [
     "export",
     "feed",
     "fits",
+    "infer",
     "lifecycle",
     "measure",
     "models",
@@ -134,6 +136,7 @@ HOMES = {
     **dict.fromkeys((n for n in __all__ if n.startswith("stacks_")), "paceline.app.api.machine"),
     **dict.fromkeys((n for n in __all__ if n.startswith("stack_")), "paceline.app.api.stack"),
     "web": "paceline.app.web.serving",
+    "infer": "paceline.app.api.feeding",
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.planning.goal.files"),
     **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
     **dict.fromkeys((n for n in __all__ if n.startswith("run")), "paceline.app.api.running"),

@@ -286,6 +286,11 @@ MEASURED: dict[str, dict[str, str | None]] = {
         "--seconds": "2", "--model": "gpt2", "--device": "a100", "--check": None,
         "--damaged": "{page}", "--window": "64", "--dtype": "uint16", "--python": "{no_python}",
     },
+    "infer m:f --data . --out o": {
+        "--data": "..", "--out": "p", "--batch": "8", "--size": "64", "--normalise": "none",
+        "--runtime": "torch", "--mode": "latency", "--device": "cuda", "--workers": "3",
+        "--scores": None, "--part": "64", "--python": "{no_python}",
+    },
     "run -- true": {
         "--choice": "2", "--quiet": None, "--runs": "{folder}", "--steps": "9",
         "--budget": "9usd", "--deadline": "2h", "--stall-after": "9s", "--facts": "{lab}",

@@ -48,6 +48,7 @@ def test_exported_names() -> None:
         "export",
         "feed",
         "fits",
+        "infer",
         "lifecycle",
         "measure",
         "models",

@@ -228,6 +228,7 @@ def test_an_option_of_a_measurement_reaches_what_is_measured(
     monkeypatch.setattr("paceline.app.api.pages.find_ceilings", stop)
     monkeypatch.setattr("paceline.app.web.serving.web", without_ready)
     monkeypatch.setattr("paceline.app.api.feeding.measure_folder", stop)
+    monkeypatch.setattr("paceline.app.api.feeding.infer", stop)
     value = MEASURED[command][option]
     given = [] if value is None else [value.format(**files)]
     if option in ("--html", "--damaged"):
@@ -235,7 +236,11 @@ def test_an_option_of_a_measurement_reaches_what_is_measured(
     words = command.split()
     place = words.index("--") if "--" in words else len(words)
     run(*words)
-    run(*words[:place], option, *given, *words[place:])
+    if option in words:
+        words[words.index(option) + 1] = given[0]
+        run(*words)
+    else:
+        run(*words[:place], option, *given, *words[place:])
     assert len(seen) >= 2
     assert seen[0] != seen[1]
 

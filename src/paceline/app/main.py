@@ -37,6 +37,7 @@ VERBS: Mapping[str, str] = {
     "pool": "paceline.app.verbs.decisions",
     "lifecycle": "paceline.app.verbs.lifecycle",
     "feed": "paceline.app.verbs.feeding",
+    "infer": "paceline.app.verbs.feeding",
     "models": "paceline.app.verbs.models",
     "score": "paceline.app.verbs.score",
     "calibrate": "paceline.app.verbs.calibrate",

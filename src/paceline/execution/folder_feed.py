@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from paceline.errors import InvalidInputError, WorkerError
-from paceline.model.reading.worker import find_python
+from paceline.execution.loop_worker import ask_loop
 from paceline.parallelism.uncertainty import INPUT_LOG_SIGMA, interval_of
 from paceline.planfile import Interval
 from paceline.prediction.input_side import (
@@ -24,7 +19,6 @@ from paceline.prediction.input_side import (
 
 #: A sample of the folder takes seconds; reading all of it, as long as it takes.
 _TIMEOUT_S = 600.0
-_NUM_LAST_LINES = 5
 #: A change that gains less is within the noise of its trial.
 _LEAST_GAIN_FRAC = 0.05
 _CHANGES = {
@@ -32,7 +26,6 @@ _CHANGES = {
     "shrunk": "shrink the files once beforehand",
     "raw": "store decoded and resized samples",
 }
-_SOURCE = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,35 +108,13 @@ class FolderFeed:
 
 
 def ask(request: Mapping[str, Any], python: str | None) -> dict[str, Any]:
-    """The worker's answer.
+    """The worker's answer, as ``loop.feeding.measured`` describes it.
 
     Raises:
         InvalidInputError: There is no data, or no Python with torch.
         WorkerError: The worker died or hung.
     """
-    interpreter = find_python(python)
-    paths = [str(_SOURCE), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
-    command = [interpreter, "-m", "paceline.loop.feeding.measured", json.dumps(request)]
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_timeout_s(request),
-            check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkerError(
-            f"measuring did not end: {error}", hint="try with --seconds 2, without --check"
-        ) from None
-    last = "\n".join(done.stderr.strip().splitlines()[-_NUM_LAST_LINES:])
-    if done.returncode or not done.stdout.startswith("{"):
-        raise WorkerError(
-            f"the Python that measures ended with status {done.returncode}",
-            hint="its last lines are above", details=last,
-        )  # fmt: skip
-    answer: dict[str, Any] = json.loads(done.stdout)
-    if "error" in answer:
-        raise InvalidInputError(answer["error"], hint=answer["hint"])
-    return answer
+    return ask_loop("feeding.measured", request, python=python, timeout_s=_timeout_s(request))
 
 
 def _timeout_s(request: Mapping[str, Any]) -> float | None:

@@ -1,19 +1,110 @@
-"""What this host feeds from a folder: measured by stage, next to its prediction."""
+"""What this host feeds from a folder, and what a trained model makes of it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from paceline.app.options import check_above_zero
+from paceline.app.requests.plan_request import read_word
 from paceline.errors import InvalidInputError
 from paceline.execution.folder_feed import FedDevice, FolderFeed, ask, folder_feed
+from paceline.execution.loop_worker import ask_loop
 
 if TYPE_CHECKING:
     from paceline.planfile import Interval
+
+
+Runtime = Literal["auto", "torch", "onnxruntime", "openvino"]
+Mode = Literal["throughput", "latency"]
+Normalise = Literal["imagenet", "none"]
+_INFER_HELP = "paceline infer --help"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inference:
+    """A model's answers to a data set.
+
+    Attributes:
+        out: The Parquet file: index, name, label, score, scores, damage.
+        is_complete: Whether all rows are there; else the same command goes on.
+        num_rows: Samples of the data, each in one row.
+        num_done_before: Rows that an earlier run had written.
+        num_damaged: Rows without a label; None where nothing was left to do.
+        runtime: What ran the model; None likewise, as all below.
+        samples_per_s: Of this run.
+        wall_s: Of this run.
+        waited_s: In which the device waited for samples.
+        device_s: In which the model ran.
+        after_s: In which rows were made and written.
+        latency_p50_s: Of a batch, from asking for it to its outputs.
+        latency_p99_s: Likewise.
+    """
+
+    out: str
+    is_complete: bool
+    num_rows: int
+    num_done_before: int
+    num_damaged: int | None = None
+    runtime: str | None = None
+    samples_per_s: float | None = None
+    wall_s: float | None = None
+    waited_s: float | None = None
+    device_s: float | None = None
+    after_s: float | None = None
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
+
+
+def infer(
+    model: str,
+    data: str,
+    out: str,
+    *,
+    batch: int = 32,
+    size: int = 224,
+    normalise: str = "imagenet",
+    runtime: str = "auto",
+    mode: str = "throughput",
+    device: str = "cpu",
+    workers: int | None = None,
+    scores: bool = False,
+    part: int | None = None,
+    python: str | None = None,
+) -> Inference:
+    """Run a trained model over data: decode, compute and write at once, and go on after any stop.
+
+    Args:
+        model: An ONNX file, or ``module:function`` that returns a ``torch.nn.Module``.
+        data: Anything that ``paceline.loop.feed`` reads.
+        out: Parquet file that is written.
+        batch: Samples at once; one in latency mode.
+        size: Pixels of a side of the square image.
+        normalise: ``imagenet``: means and deviations of ImageNet; ``none``: bytes.
+        runtime: ``torch``, ``onnxruntime``, ``openvino``, or ``auto``: the fastest that is there.
+        mode: ``throughput``, or ``latency``: one sample at a time, with its latency.
+        device: Such as ``cpu`` or ``cuda``.
+        workers: Threads that decode; chosen while running if None.
+        scores: Keep all scores, not only the highest.
+        part: Rows that a stop may lose at most; 4,096 if None.
+        python: The Python that has torch; found if None.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    check_above_zero(batch=batch, size=size, workers=workers, part=part)
+    request = {
+        "model": model, "data": data, "out": out, "batch": batch, "size": size,
+        "normalise": read_word(normalise, get_args(Normalise), "way", command=_INFER_HELP),
+        "runtime": read_word(runtime, get_args(Runtime), "runtime", command=_INFER_HELP),
+        "mode": read_word(mode, get_args(Mode), "mode", command=_INFER_HELP),
+        "device": device, "threads": workers, "scores": scores, "part": part,
+    }  # fmt: skip
+    found = ask_loop("inferring.inference", request, python=python, is_heard=True)
+    return Inference(out=out, **found)
 
 
 def is_data(name: str) -> bool:

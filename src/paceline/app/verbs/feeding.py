@@ -1,4 +1,4 @@
-"""``feed``: what a host feeds its devices with; predicted, or measured from a folder."""
+"""``feed`` and ``infer``: what a host feeds its devices with, and a trained model over data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from paceline.app.output import Answer, answer_of
 
 if TYPE_CHECKING:
     from paceline.app.api.decisions import Feed
+    from paceline.app.api.feeding import Inference
 
 
 def register(app: Commands) -> None:
-    """Add the verb."""
+    """Add the verbs."""
     app.add_verb("feed", feed)
+    app.add_verb("infer", infer)
 
 
 @common.answers
@@ -109,3 +111,60 @@ def _feed_sentence(found: Feed, num_devices: int) -> str:
     needed = found.num_workers_needed
     workers = "1 worker" if needed == 1 else f"{needed or 'no number of'} workers"
     return f"{describe_feed(found.fed, found.delivered, num_devices)}; {workers} would do"
+
+
+@common.answers
+def infer(
+    model: Annotated[
+        str, Argument(metavar="MODEL", help="ONNX file, or module:function returning the model.")
+    ],
+    data: Annotated[str, Option(metavar="FOLDER", help="Images, shards or tables to label.")],
+    out: Annotated[str, Option(metavar="FILE", help="Parquet file to write.")],
+    batch: Annotated[int, Option(help="Samples at once; one in latency mode.")] = 32,
+    size: Annotated[int, Option(help="Pixels of the square image.")] = 224,
+    normalise: Annotated[
+        str, Option(help="imagenet: by its means and deviations; none: bytes.")
+    ] = "imagenet",
+    runtime: Annotated[
+        str, Option(help="torch, onnxruntime, openvino, or auto: the fastest there is.")
+    ] = "auto",
+    mode: Annotated[str, Option(help="throughput, or latency: one at a time.")] = "throughput",
+    device: Annotated[str, Option(metavar="cpu", help="cpu or cuda.")] = "cpu",
+    workers: Annotated[int | None, Option(help="Threads that decode; chosen if absent.")] = None,
+    scores: Annotated[bool, Option(help="Keep all scores, not only the highest.")] = False,
+    part: Annotated[
+        int | None, Option(metavar="4096", help="Rows that a stop may lose at most.")
+    ] = None,
+    python: common.Python = None,
+) -> Answer:
+    """Run a trained model over data into a Parquet file; after a stop it goes on where it was."""
+    from paceline.app.api.feeding import infer as run_model
+
+    found = run_model(
+        model, data, out, batch=batch, size=size, normalise=normalise, runtime=runtime, mode=mode,
+        device=device, workers=workers, scores=scores, part=part, python=python,
+    )  # fmt: skip
+    return answer_of("inference", found, "\n".join(_infer_lines(found)))
+
+
+def _infer_lines(found: Inference) -> list[str]:
+    """What was written, how fast, what held it back."""
+    from paceline.units import format_duration
+
+    if not found.is_complete:
+        return [f"stopped; the same command goes on: {found.out}.parts"]
+    before = f", {found.num_done_before:,} of them before" if found.num_done_before else ""
+    damaged = f", {found.num_damaged:,} damaged" if found.num_damaged else ""
+    lines = [f"{found.out}: {found.num_rows:,} rows{before}{damaged}"]
+    if found.wall_s is None or found.samples_per_s is None or found.device_s is None:
+        return lines
+    lines.append(
+        f"{found.samples_per_s:,.0f} samples/s by {found.runtime}: "
+        f"{format_duration(found.wall_s)}, the model {format_duration(found.device_s)}, "
+        f"waiting for input {format_duration(found.waited_s or 0)}, "
+        f"rows {format_duration(found.after_s or 0)}"
+    )
+    if found.latency_p50_s is not None and found.latency_p99_s is not None:
+        p50, p99 = format_duration(found.latency_p50_s), format_duration(found.latency_p99_s)
+        lines.append(f"a batch takes {p50} (median), {p99} (99 of 100)")
+    return lines

@@ -1,0 +1,1 @@
+"""A trained model over a data set: CPU before, device, CPU after, at once, and resumable."""

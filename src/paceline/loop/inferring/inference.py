@@ -1,0 +1,205 @@
+"""Run a model over a data set: ``python -m paceline.loop.inferring.inference``.
+
+Threads decode the next batches, the device computes this one, and another thread makes rows of the
+last and writes them. The request is one JSON object on the command line, the answer one on
+standard output; talk goes to standard error.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+
+import torch
+
+from ..errors import LoopError
+from ..feeding.feeder import IMAGENET, feed
+from .parts import Parts
+from .runtimes import open_model
+
+_PART_ROWS = 4096
+_QUEUED = 4
+
+
+def infer(request, say):
+    """Write one row per sample: label and its score, or why the sample is damaged.
+
+    Args:
+        request: With ``model``, ``data``, ``out``, ``batch``, ``size``, ``normalise``
+            (``imagenet`` or ``none``), ``runtime``, ``device``, ``threads``, ``scores``, ``part``
+            and ``mode`` (``throughput``, or ``latency``: one sample at a time).
+        say: Function that is given a line.
+
+    Raises:
+        LoopError: Model, data or file cannot be used.
+    """
+    one_by_one = request["mode"] == "latency"
+    batch = 1 if one_by_one else request["batch"]
+    fed = feed(
+        request["data"], batch, size=request["size"], shuffle=False, damaged="skip",
+        normalise=IMAGENET if request["normalise"] == "imagenet" else None,
+        threads=1 if one_by_one else request["threads"], ahead=1 if one_by_one else None, say=say,
+    )  # fmt: skip
+    count = len(fed.reader)
+    part_rows = max(1, (request["part"] or _PART_ROWS) // batch) * batch
+    parts = Parts(request["out"], _question(request), count, part_rows)
+    if parts.is_complete():
+        return {"num_rows": count, "num_done_before": count, "is_complete": True}
+    start = parts.done()
+    if start:
+        say("infer: %d of %d rows are there" % (start, count))
+    run, runtime = open_model(
+        request["model"], request["runtime"], request["device"], _example(fed)
+    )
+    fed.load_state_dict({"epoch": 0, "position": start, "seed": 0, "count": count})
+    times = _run(fed, run, parts, start, request["scores"])
+    parts.join()
+    return {
+        "num_rows": count, "num_done_before": start, "is_complete": True, "runtime": runtime,
+        "num_damaged": len(fed.damaged), **times,
+    }  # fmt: skip
+
+
+def _question(request):
+    """What an answer is the answer to: parts of a changed model or other data are not joined."""
+    told = {name: request[name] for name in ("model", "data", "size", "normalise", "scores")}
+    if os.path.exists(request["model"]):
+        told["model_bytes"] = os.path.getsize(request["model"])
+        told["model_changed"] = os.path.getmtime(request["model"])
+    return json.dumps(told, sort_keys=True)
+
+
+def _example(fed):
+    """A batch that can be read, to try runtimes on."""
+    batches = iter(fed)
+    known = list(fed.damaged)
+    example = next(batches, None)
+    batches.close()
+    fed.damaged = known
+    if example is None:
+        raise LoopError("no sample can be read", "`paceline feed DATA --check` lists why")
+    return example[0].clone()
+
+
+def _run(fed, run, parts, start, keeps_scores):
+    """All batches, overlapped; seconds that each stage was busy, and the rate."""
+    rows = _Rows(fed, parts, start, keeps_scores)
+    began, device_s, latencies = time.perf_counter(), 0.0, []
+    try:
+        before = time.perf_counter()
+        for batch in fed:
+            ready = time.perf_counter()
+            rows.put(batch.indices, run(batch[0]))
+            done = time.perf_counter()
+            device_s += done - ready
+            latencies.append(done - before)
+            before = time.perf_counter()
+    finally:
+        rows.close()
+    wall_s = max(1e-9, time.perf_counter() - began)
+    latencies.sort()
+    at = [latencies[int(q * (len(latencies) - 1))] if latencies else None for q in (0.5, 0.99)]
+    return {
+        "wall_s": wall_s, "waited_s": fed.waited_s, "device_s": device_s, "after_s": rows.busy_s,
+        "samples_per_s": (len(fed.reader) - start) / wall_s,
+        "latency_p50_s": at[0], "latency_p99_s": at[1],
+    }  # fmt: skip
+
+
+class _Rows:
+    """Turns outputs into rows and writes parts, in a thread of its own."""
+
+    def __init__(self, fed, parts, start, keeps_scores):
+        self.fed, self.parts, self.keeps_scores = fed, parts, keeps_scores
+        self.busy_s, self.error = 0.0, None
+        self._next = self._begin = start
+        self._columns = _empty()
+        self._queue = queue.Queue(_QUEUED)
+        self._thread = threading.Thread(target=self._work, name="infer-rows", daemon=True)
+        self._thread.start()
+
+    def put(self, indices, outputs):
+        """Hand over the samples of a batch and its outputs."""
+        self._raise()
+        self._queue.put((indices, outputs))
+
+    def close(self):
+        """Finish all rows, damaged ones at the end too."""
+        if sys.exc_info()[0] is None:
+            self._queue.put(([], None))
+        self._queue.put(None)
+        self._thread.join()
+        self._raise()
+
+    def _raise(self):
+        if self.error is not None:
+            raise self.error
+
+    def _work(self):
+        for item in iter(self._queue.get, None):
+            if self.error is not None:
+                continue
+            start = time.thread_time()
+            try:
+                self._add(*item)
+            except Exception as error:  # noqa: BLE001 - raised again where outputs are handed over
+                self.error = error
+            self.busy_s += time.thread_time() - start
+
+    def _add(self, indices, outputs):
+        if outputs is None:
+            self._fill_up_to(self.parts.num_rows)
+            return
+        shares = torch.softmax(outputs.flatten(1), dim=1)
+        scores, labels = shares.max(dim=1)
+        kept = shares.tolist() if self.keeps_scores else [None] * len(indices)
+        for index, label, score, all_of in zip(indices, labels.tolist(), scores.tolist(), kept):
+            self._fill_up_to(index)
+            self._row(index, label, score, all_of, None)
+
+    def _fill_up_to(self, index):
+        """Samples that came to no batch are damaged."""
+        if self._next < index:
+            reasons = dict(self.fed.damaged)
+        while self._next < index:
+            name = self.fed.reader.name_of(self._next)
+            self._row(self._next, None, None, None, reasons.get(name, "damaged"))
+
+    def _row(self, *values):
+        index = values[0]
+        row = (index, self.fed.reader.name_of(index), *values[1:])
+        for column, value in zip(self._columns.values(), row):
+            column.append(value)
+        self._next = index + 1
+        if self._next - self._begin == self.parts.part_rows or self._next == self.parts.num_rows:
+            self.parts.write(self._begin, self._columns)
+            self._begin, self._columns = self._next, _empty()
+
+
+def _empty():
+    return {name: [] for name in ("index", "name", "label", "score", "scores", "damage")}
+
+
+def main(words):
+    """Answer one request."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What libraries print is talk.
+
+    def say(line):
+        print(line, file=sys.stderr, flush=True)
+
+    try:
+        answer = infer(json.loads(words[0]), say)
+    except LoopError as error:
+        answer = {"error": str(error).replace(" (%s)" % error.hint, ""), "hint": error.hint}
+    except KeyboardInterrupt:
+        answer = {"is_complete": False}
+    answers.write(json.dumps(answer))
+    answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,190 @@
+"""``infer``: one row per sample, whatever stops it in between."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+import torch
+from tests.unit.loop import samples
+
+from paceline.loop.errors import LoopError
+from paceline.loop.inferring import inference, parts, runtimes
+
+
+def _model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.Linear(12, 5))
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = samples.folder(tmp_path / "images", 45)
+    for name in ("class0/0006.jpg", "class2/0044.jpg"):
+        (root / name).write_bytes(b"\xff\xd8 no image")
+    module = tmp_path / "a_module.py"
+    module.write_text(
+        "from tests.unit.loop.test_infer import _model\nmodel = _model\nnone = dict\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return {
+        "model": "a_module:model", "data": str(root), "out": str(tmp_path / "labels.parquet"),
+        "batch": 4, "size": 16, "normalise": "imagenet", "runtime": "auto", "device": "cpu",
+        "threads": 2, "scores": True, "part": 8, "mode": "throughput",
+    }  # fmt: skip
+
+
+def _infer(request):
+    return inference.infer(request, lambda line: None)
+
+
+def _rows(request):
+    return parquet.read_table(request["out"]).to_pylist()
+
+
+def _is_whole(request) -> None:
+    rows = _rows(request)
+    assert [row["index"] for row in rows] == list(range(45))
+    assert not Path(request["out"] + ".parts").exists()
+
+
+def test_every_sample_has_one_row_and_damaged_ones_say_why(asked) -> None:
+    found = _infer(asked)
+    assert [found["num_rows"], found["num_damaged"], found["runtime"]] == [45, 2, "torch"]
+    _is_whole(asked)
+    rows = _rows(asked)
+    bad = [row for row in rows if row["damage"]]
+    assert [Path(row["name"]).name for row in bad] == ["0006.jpg", "0044.jpg"]
+    assert all(row["label"] is None and "JPEG" in row["damage"] for row in bad)
+    for row in rows:
+        if row["damage"] is None:
+            assert row["score"] == max(row["scores"]) == row["scores"][row["label"]]
+            assert sum(row["scores"]) == pytest.approx(1.0)
+
+
+def test_labels_do_not_depend_on_batch_or_mode(asked, tmp_path: Path) -> None:
+    found = []
+    for number, (batch, mode) in enumerate(((4, "throughput"), (7, "throughput"), (1, "latency"))):
+        request = {
+            **asked,
+            "batch": batch,
+            "mode": mode,
+            "out": str(tmp_path / f"{number}.parquet"),
+        }
+        answer = _infer(request)
+        assert answer["latency_p99_s"] >= answer["latency_p50_s"] > 0
+        found.append([(row["index"], row["label"]) for row in _rows(request)])
+    assert found[0] == found[1] == found[2]
+
+
+def _killed(request, *, after_writes: int | None = None, after_s: float = 0.0) -> int:
+    """Run in a process that kills itself; its signal, or 0 if it ended before."""
+    pid = os.fork()
+    if pid == 0:
+        if after_writes is None:
+            threading.Timer(after_s, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        else:
+            _kill_at(after_writes)
+        try:
+            _infer(request)
+        finally:
+            os._exit(0)
+    return os.WTERMSIG(os.waitpid(pid, 0)[1])
+
+
+def _kill_at(number: int) -> None:
+    """Before or after a file gets its name, by turns."""
+    replace, seen = os.replace, [0]
+
+    def counted(source: str, target: str) -> None:
+        for is_after in (False, True):
+            if is_after:
+                replace(source, target)
+            if seen[0] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            seen[0] += 1
+
+    parts.os.replace = counted
+
+
+def test_killed_at_every_write_it_goes_on_without_doubles(asked) -> None:
+    undisturbed = {**asked, "out": asked["out"] + ".whole"}
+    _infer(undisturbed)
+    kills = 0
+    for number in (0, 1, 2, 3, 0, 1, 0, 3, 0, 1):
+        kills += _killed(asked, after_writes=number) == signal.SIGKILL
+    assert kills >= 6
+    _infer(asked)
+    _is_whole(asked)
+    assert _rows(asked) == _rows(undisturbed)
+    again = _infer(asked)
+    assert again["num_done_before"] == 45
+
+
+@pytest.mark.slow
+def test_killed_fifty_times_at_any_moment(asked, monkeypatch) -> None:
+    undisturbed = {**asked, "out": asked["out"] + ".whole"}
+    _infer(undisturbed)
+    write = parts._write
+    monkeypatch.setattr(parts, "_write", lambda *a: (time.sleep(0.01), write(*a)))
+    draw, kills = random.Random(0), 0
+    for _ in range(400):
+        kills += _killed(asked, after_s=draw.uniform(0.0, 0.15)) == signal.SIGKILL
+        if kills == 50:
+            break
+        if Path(asked["out"]).exists() and not Path(asked["out"] + ".parts").exists():
+            _is_whole(asked)
+            Path(asked["out"]).unlink()
+    assert kills == 50
+    _infer(asked)
+    _is_whole(asked)
+    assert _rows(asked) == _rows(undisturbed)
+
+
+def test_parts_of_another_question_are_not_joined(asked) -> None:
+    assert _killed(asked, after_writes=2) == signal.SIGKILL
+    with pytest.raises(LoopError, match="another question"):
+        _infer({**asked, "size": 24})
+    _infer(asked)
+    with pytest.raises(LoopError, match="another question"):
+        _infer({**asked, "normalise": "none", "size": 24})
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("weights.pt", "unpickled"),
+        ("resnet50", "no trained weights"),
+        ("a_module:absent", "absent"),
+        ("a_module:none", "returned a dict"),
+        ("absent.onnx", "no file"),
+    ],
+)
+def test_models_that_cannot_be_used_are_refused(asked, model: str, words: str) -> None:
+    with pytest.raises(LoopError, match=words):
+        _infer({**asked, "model": model})
+
+
+def test_an_error_of_the_rows_thread_is_raised(asked, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(parts, "_write", full)
+    with pytest.raises(OSError, match="no space left"):
+        _infer(asked)
+
+
+def test_of_two_runtimes_the_faster_is_taken(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"")
+    monkeypatch.setattr(runtimes, "_onnxruntime", lambda *_: lambda x: (time.sleep(0.02), x)[1])
+    monkeypatch.setattr(runtimes, "_openvino", lambda *_: lambda x: x)
+    monkeypatch.setattr(runtimes, "_TRIAL_S", 0.05)
+    assert runtimes.open_model(str(path), "auto", "cpu", torch.zeros(1))[1] == "openvino"
+    assert runtimes.open_model(str(path), "onnxruntime", "cpu", torch.zeros(1))[1] == "onnxruntime"
