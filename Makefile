@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
+.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving panel \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
@@ -50,6 +50,10 @@ test-slow: $(TEST_VENV)/.paceline  ## The tests left out of `make test` because 
 test-stacks: $(TEST_VENV)/.paceline  ## Other frameworks, each in an environment of its own
 	@echo "needs a package index, some 10 GB of disk and half an hour; environments without a framework are skipped"
 	$(TEST_PYTHON) -m pytest -m "stacks or validators" -rs
+
+test-jax: $(TEST_VENV)/.paceline  ## The front end of JAX, in an environment of its own
+	python3 -m venv build/jax && build/jax/bin/python -m pip install -q -r requirements/jax.txt
+	PACELINE_JAX_PYTHON=$(CURDIR)/build/jax/bin/python $(TEST_PYTHON) -m pytest tests/unit/model/test_jax.py -m stacks -rs
 
 soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples, and laws over the whole zoo
 	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "soak or (hypothesis and ($(USUAL) or slow))"

@@ -54,13 +54,17 @@ def _binary(function):
     return lambda call, x, y: call.compute(function, *_paired(call, x, y))
 
 
+#: What PyTorch computes of a tensor and a number of Python.
+_TAKE_NUMBERS = frozenset(("Add", "Sub", "Mul", "Div", "Pow", "Mod"))
+
+
 def _paired(call, x, y):
-    """Two operands, neither of which becomes a number of Python where both were tensors of one."""
+    """Two operands: a single known number stays one where the function takes numbers."""
     if not (x.is_meta or y.is_meta):
         return x, y
-    if call.placed(x) is not x and not isinstance(call.placed(x), torch.Tensor):
-        return (call.on_meta(x), y) if y.ndim == 0 or call.op == "Pow" else (x, y)
-    return x, y
+    if call.op not in _TAKE_NUMBERS:
+        return call.on_meta(x), call.on_meta(y)
+    return (call.on_meta(x) if y.ndim == 0 or call.op == "Pow" else x), y
 
 
 def _set(function, settings):
@@ -78,7 +82,9 @@ def _divide(call, x, y):
 
 
 def _modulo(call, x, y):
-    return call.compute(torch.fmod if call.attribute("fmod", 0) else torch.remainder, x, y)
+    return call.compute(
+        torch.fmod if call.attribute("fmod", 0) else torch.remainder, *_paired(call, x, y)
+    )
 
 
 def _shift(call, x, y):
