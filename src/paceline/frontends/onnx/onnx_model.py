@@ -7,6 +7,7 @@ Everything else is on meta, and what runs there is what the recorder sees.
 
 import ast
 import contextlib
+import math
 
 import torch
 from onnx_file import Refused, check_shape, dtype_of, shape_of, values_of
@@ -14,8 +15,9 @@ from protobuf_wire import Malformed
 
 #: Nodes that one pass may run, those of unrolled loops included.
 _MOST_RUNS = 200_000
-#: Elements of a value that is computed beforehand.
-_MOST_KNOWN = 1 << 17
+#: Elements of a list of numbers that is computed beforehand, and of what has more dims: whether a
+#: value is known must not hang on the batch, and masks and positions are work of the device.
+_MOST_KNOWN, _MOST_OF_A_TABLE = 1 << 17, 10
 _DEEPEST = 40
 
 
@@ -276,7 +278,7 @@ class Call(object):
         if not any(t.is_meta for t in given):
             with self.model.paused():
                 made = function(*[_of_size(t) for t in tensors])
-                if _elements(made) <= _MOST_KNOWN:
+                if all(is_small(tuple(one.shape)) for one in _listed(made)):
                     return function(*tensors)
         return function(*[self.placed(t) for t in tensors])
 
@@ -324,9 +326,13 @@ def _of_size(tensor):
     return torch.empty_like(tensor, device="meta")
 
 
-def _elements(made):
-    made = made if isinstance(made, (tuple, list)) else (made,)
-    return sum(one.numel() for one in made if isinstance(one, torch.Tensor))
+def _listed(made):
+    return made if isinstance(made, (tuple, list)) else (made,)
+
+
+def is_small(shape):
+    """Whether a value of that shape is computed beforehand, where all of it is known."""
+    return math.prod(shape) <= (_MOST_KNOWN if len(shape) < 2 else _MOST_OF_A_TABLE)
 
 
 def checked(shape, name=""):

@@ -8,7 +8,7 @@ import math
 import torch
 import torch.nn.functional as F
 from onnx_file import Refused, dtype_of
-from onnx_model import checked, constant
+from onnx_model import checked, constant, is_small
 
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
@@ -28,9 +28,8 @@ def _filled(call, _shape):
     shape = checked(call.ints(0), call.title())
     value = call.attribute("value")
     one = torch.zeros(1) if value is None else constant(value)
-    if math.prod(shape) <= 1 << 17:
-        return torch.full(shape, one.reshape(-1)[0].item(), dtype=one.dtype)
-    return torch.full(shape, one.reshape(-1)[0].item(), dtype=one.dtype, device="meta")
+    device = "cpu" if is_small(shape) else "meta"
+    return torch.full(shape, one.reshape(-1)[0].item(), dtype=one.dtype, device=device)
 
 
 def _shape(call, x):
@@ -48,7 +47,7 @@ def _range(call, *_):
         raise Refused("a range of it has steps of zero")
     count = max(0, math.ceil((limit.item() - start.item()) / step.item()))
     checked((count,), call.title())
-    device = "cpu" if count <= 1 << 17 else "meta"
+    device = "cpu" if is_small((count,)) else "meta"
     numbers = (start.item(), start.item() + count * step.item(), step.item())
     return torch.arange(*numbers, dtype=start.dtype, device=device)[:count]
 
