@@ -18,6 +18,10 @@ pytestmark = pytest.mark.stacks
 FOLDER = DATA / "jax"
 PYTHON = os.environ.get("PACELINE_JAX_PYTHON", "")
 BATCH, LENGTH = 4, 128
+WITHOUT_LOOPS = (
+    "NnxMlp", "NnxCnn", "NnxTransformer", "LinenMlp", "LinenResNet", "LinenTransformer",
+    "EquinoxMlp", "EquinoxCnn",
+)  # fmt: skip
 #: XLA counts the body of a scan once: these are counted by hand, per token.
 RECURRENT = {
     "LinenLstm": 2 * (4 * 256 * (64 + 256) + 256 * 2000),
@@ -52,8 +56,7 @@ def flop(workload, batch, seq, phase=Phase.FORWARD):
     return (graph.ops.flop[graph.ops.phase == phase] @ monomials(batch, seq)[0]).sum()
 
 
-@pytest.mark.parametrize("name", ["NnxMlp", "NnxCnn", "NnxTransformer", "LinenMlp", "LinenResNet",
-                                  "LinenTransformer", "EquinoxMlp", "EquinoxCnn", *RECURRENT])  # fmt: skip
+@pytest.mark.parametrize("name", [*WITHOUT_LOOPS, *RECURRENT])
 def test_parameters_and_flop_are_those_of_jax(name, told):
     found = traced(name)
     parameters, xla = told[name]
