@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from paceline.app.api.prices import offers_history, offers_refresh, offers_rollback
     from paceline.app.api.running import run, runs_follow, runs_list, runs_show, runs_stop
     from paceline.app.api.stack import stack_check, stack_explain, stack_images, stack_resolve
+    from paceline.app.api.training import train
     from paceline.app.output import to_dict, to_json
     from paceline.app.web.serving import web
     from paceline.errors import (
@@ -114,6 +115,7 @@ __all__ = [
     "to_dict",
     "to_json",
     "trace",
+    "train",
     "trials",
     "web",
     "why_not",
@@ -135,6 +137,7 @@ HOMES = {
     **dict.fromkeys(_MACHINE, "paceline.app.api.machine"),
     **dict.fromkeys((n for n in __all__ if n.startswith("stacks_")), "paceline.app.api.machine"),
     **dict.fromkeys((n for n in __all__ if n.startswith("stack_")), "paceline.app.api.stack"),
+    "train": "paceline.app.api.training",
     "web": "paceline.app.web.serving",
     "infer": "paceline.app.api.feeding",
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.planning.goal.files"),

@@ -297,6 +297,12 @@ MEASURED: dict[str, dict[str, str | None]] = {
         "--calibration": "{calibration}", "--on": "slurm", "--set": "partition=gpu", "--in": "/tmp",
         "--detach": None,
     },
+    "train net --data generated": {
+        "--epochs": "9", "--batch": "9", "--optimizer": "adamw",
+        "--rate": "0.5", "--size": "64", "--classes": "9", "--samples": "9", "--seed": "9",
+        "--saves": "{folder}", "--processes": "2", "--restarts": "2", "--choice": "2",
+        "--facts": "{lab}", "--calibration": "{calibration}", "--runs": "{folder}",
+    },
     "runs list": {"--runs": "{folder}"},
     "runs show": {"--runs": "{folder}", "--billed": "9usd"},
     "runs follow": {"--runs": "{folder}"},
@@ -311,10 +317,12 @@ MEASURED: dict[str, dict[str, str | None]] = {
     },
 }  # fmt: skip
 
-#: Options that name the Python of models that a file names; it is asked when one is traced. Runs
+#: Options that name the Python of models that a file names; it is asked when one is traced. What
+#: `train` starts is held in tests/unit/app/test_training.py. Runs
 #: that were watched are learned from in test_run_lessons.py; a browser is opened by no test.
 UNPROVED = {
-    ("score", "--python"), ("calibrate", "--python"), ("calibrate", "--run"), ("web", "--open"),
+    ("train", "--data"), ("train", "--python"), ("score", "--python"), ("calibrate", "--python"),
+    ("calibrate", "--run"), ("web", "--open"),
 }  # fmt: skip
 
 #: Commands with an option that has nothing to act on, and words of the refusal.
@@ -360,6 +368,9 @@ REFUSED = (
     ("score {rows} --explain 0 --out {page}", "`--explain` gives one"),
     ("calibrate --list --calibration {calibration} --facts {lab}", "says nothing beside --list"),
     ("run --choice 2 -- true", "no plan has a choice 2"),
+    ("train resnet50", "there is no data to train on"),
+    ("train resnet50 --data x --optimizer lion", "is no optimizer of"),
+    ("train resnet50 --data x --choice 2", "no plan has a choice 2"),
     ("run --budget 5usd -- true", "needs a price"),
     ("run --deadline 5h -- true", "needs the number of steps"),
     ("run --steps 5 -- true", "says nothing without"),

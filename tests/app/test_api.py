@@ -80,6 +80,7 @@ def test_exported_names() -> None:
         "to_dict",
         "to_json",
         "trace",
+        "train",
         "trials",
         "web",
         "why_not",

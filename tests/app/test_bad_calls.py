@@ -26,7 +26,7 @@ FEW = 40
 #: The longest that one call may take, on a busy machine.
 LIMIT_S = 120
 #: Verbs that start programs of the user's, measure for minutes, or serve until interrupted.
-LEFT_OUT = frozenset({"measure", "ceilings", "stacks", "run", "runs", "doctor", "web"})
+LEFT_OUT = frozenset({"measure", "ceilings", "stacks", "run", "runs", "train", "doctor", "web"})
 NONSENSE = (
     "", " ", "0", "-1", "1e999", "nan", "inf", "99999999999999999999", "½", "٣", "a" * 300, "*",
     "../..", "/dev/null", "/", "loop", "\\", "'", '"', "${HOME}", "`id`", "$(id)", "%s%n", "{}",

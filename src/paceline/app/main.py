@@ -44,6 +44,7 @@ VERBS: Mapping[str, str] = {
     "trials": "paceline.app.verbs.trials",
     "run": "paceline.app.verbs.run",
     "runs": "paceline.app.verbs.run",
+    "train": "paceline.app.verbs.train",
     "web": "paceline.app.verbs.web",
 }
 

@@ -5,6 +5,7 @@ its own state, or read again up to where it was.
 """
 
 import random
+import sys
 import time
 
 import torch
@@ -20,8 +21,9 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from paceline.loop import order
-from paceline.loop.saving.notices import ignore_in_worker
+from paceline.loop import layout, order
+from paceline.loop.errors import LoopError
+from paceline.loop.saving.notices import held_back
 
 try:
     import numpy
@@ -31,6 +33,9 @@ except ImportError:
 
 def source_of(loader):
     """Batches of a loader, from any position of any epoch."""
+    feeder = sys.modules.get("paceline.loop.feeding.feeder")
+    if feeder is not None and isinstance(loader, feeder.Feed):
+        return Fed(loader)
     if type(loader).__iter__ is not DataLoader.__iter__ and isinstance(loader, DataLoader):
         return Replayed(loader)
     is_map = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
@@ -71,7 +76,7 @@ class Ordered:
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory,
             timeout=loader.timeout,
-            worker_init_fn=_WorkerStart(loader.worker_init_fn),
+            worker_init_fn=loader.worker_init_fn,
             generator=torch.Generator(),
             **more,
         )
@@ -93,7 +98,8 @@ class Ordered:
     def begin(self, epoch, start, rank, ranks):
         """An iterator over the batches of this rank, from a position on."""
         self._batches.begin(epoch, start, rank, ranks)
-        return iter(self._loader)
+        with held_back():
+            return iter(self._loader)
 
 
 class _Batches:
@@ -170,18 +176,6 @@ def _put_back(kept):
         numpy.random.set_state(kept[2])
 
 
-class _WorkerStart:
-    """Called first in a worker: signals are the training's; then what the user set."""
-
-    def __init__(self, plain):
-        self.plain = plain
-
-    def __call__(self, worker):
-        ignore_in_worker()
-        if self.plain is not None:
-            self.plain(worker)
-
-
 def _is_all(sampler):
     return sampler.num_samples == len(sampler.data_source)
 
@@ -197,6 +191,42 @@ def _drawn(sampler, seed):
         return [int(index) for index in sampler]
     finally:
         _put_back(kept)
+
+
+class Fed:
+    """Batches of `paceline.loop.feed`, which reads by the same order."""
+
+    is_ordered = True
+
+    def __init__(self, feed):
+        self.user, self.batch = feed, feed.batch
+
+    def epoch(self, number, seed, global_batch):
+        """What an epoch consists of."""
+        feed, ranks = self.user, layout.current().data_ranks
+        if global_batch % ranks:
+            raise LoopError(
+                "a batch of %d does not divide by %d ranks" % (global_batch, ranks),
+                "start a number of ranks that divides it",
+            )
+        feed.batch = global_batch // ranks
+        return order.Epoch(
+            len(feed.reader), seed, number, feed.shuffle,
+            global_batch, feed.drops_last, None,
+        )  # fmt: skip
+
+    def begin(self, epoch, start, rank, ranks):
+        """An iterator over the batches of this rank, from a position on."""
+        self.user.load_state_dict(
+            {"epoch": epoch.epoch, "position": start, "seed": epoch.seed, "count": epoch.count}
+        )
+        with held_back():
+            return iter(self.user)
+
+    @property
+    def position(self):
+        """In samples of all ranks, after the batch in hand: damaged batches are left out."""
+        return self.user.position
 
 
 class Replayed:
@@ -234,10 +264,13 @@ class Replayed:
         if isinstance(self.user, DataLoader):
             self.user.generator = torch.Generator()
             self.user.generator.manual_seed(order.seed_of(seed, number, 0) & 0x7FFFFFFFFFFFFFFF)
-        if start and state is not None:
+        is_known = start and state is not None
+        if is_known:
             self.user.load_state_dict(state)
-            return iter(self.user)
-        iterator = iter(self.user)
+        with held_back():
+            iterator = iter(self.user)
+        if is_known:
+            return iterator
         if start:
             began_s = time.perf_counter()
             for _ in range(start):

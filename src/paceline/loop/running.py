@@ -166,7 +166,8 @@ class Run:
                 self._weights.factor = own * now.data_ranks / size
 
         def advance():
-            self.position = min(self.position + self._global_batch, end)
+            after = self.position + self._global_batch
+            self.position = min(getattr(source, "position", after), end)
             weigh()
 
         weigh()

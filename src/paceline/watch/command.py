@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.planfile import PlannedChoice
+from paceline.planning.places.ownership import HOURS_PER_MONTH
 from paceline.watch.folder import Run, now, process_started, write_end, write_run
 
 #: Folder that stands on the path of the command; the observer is above it.
@@ -24,6 +26,9 @@ HOOK = Path(__file__).parent / "observer" / "hook"
 FOLDER_VARIABLE = "PACELINE_RUN_FOLDER"
 #: What `paceline.loop.parallelize` reads of the plan's choice, as JSON.
 CHOICE_VARIABLE = "PACELINE_CHOICE"
+#: What `paceline.loop.resume` reads: how often the place interrupts what it runs.
+RATE_VARIABLE = "PACELINE_INTERRUPTIONS_PER_HOUR"
+_ALMOST_SURE = 0.999
 #: Fields of a choice that a training loop acts on.
 _CHOSEN = (
     "strategy", "batch_per_device", "microbatches", "global_batch", "precision", "compiler",
@@ -67,7 +72,18 @@ def observed_environment(
 
 def choice_setting(choice: PlannedChoice) -> dict[str, str]:
     """What a training loop in the command may read of the plan: how to run, no prices."""
-    return {CHOICE_VARIABLE: json.dumps({name: getattr(choice, name) for name in _CHOSEN})}
+    settings = {CHOICE_VARIABLE: json.dumps({name: getattr(choice, name) for name in _CHOSEN})}
+    per_hour = _interruptions_per_hour(choice)
+    return settings if per_hour is None else {**settings, RATE_VARIABLE: f"{per_hour:.3g}"}
+
+
+def _interruptions_per_hour(choice: PlannedChoice) -> float | None:
+    """How often one of the machines is taken back, at a constant rate; None where unknown."""
+    band = choice.place.interruption_frac_per_month
+    if band is None or sum(band) <= 0.0:
+        return None
+    middle_frac = min(sum(band) / 2, _ALMOST_SURE)
+    return -math.log1p(-middle_frac) / HOURS_PER_MONTH * choice.place.num_nodes
 
 
 def start(run: Run, *, more: Mapping[str, str] | None = None) -> Started:

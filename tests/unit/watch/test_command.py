@@ -42,6 +42,7 @@ def test_the_choice_of_a_plan_reaches_the_command(tmp_path: Path):
     )  # fmt: skip
     code = "import json, os; raise SystemExit(json.loads(os.environ['PACELINE_CHOICE']) != %r)"
     command = [sys.executable, "-c", code % vars(choice)]
+    choice.place = SimpleNamespace(interruption_frac_per_month=None)
     assert wait(start(new_run(command, folder=tmp_path), more=choice_setting(choice))).status == 0
 
 

@@ -92,11 +92,11 @@ def run(
     from paceline.watch.command import end_like
 
     wanted = common.form_of(form, is_json=is_json)
-    tell = _silent if quiet else _tell
+    told = _silent if quiet else tell
     summary = run_command(
         command, plan=plan, choice=choice, steps=steps, deadline=deadline, budget=budget,
         stall_after=stall_after, facts=facts or (), calibration=calibration, runs=runs,
-        on=on, settings=pairs(settings or []), directory=directory, detach=detach, on_notice=tell,
+        on=on, settings=pairs(settings or []), directory=directory, detach=detach, on_notice=told,
     )  # fmt: skip
     if output is not None:
         say(_shown(summary), wanted, output)
@@ -104,7 +104,7 @@ def run(
         print(to_json(summary, kind="run"), file=sys.stderr)
     else:
         for line in verdict_lines(summary):
-            tell(line)
+            told(line)
     return end_like(summary.status or 0)
 
 
@@ -164,7 +164,8 @@ def _shown(summary: RunSummary) -> Answer:
     return answer_of("run", summary, "\n".join(summary_lines(summary)), ledger_table(summary))
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """Say a line of the watcher, on standard error."""
     print(f"paceline: {line}", file=sys.stderr, flush=True)
 
 

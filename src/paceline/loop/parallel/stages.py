@@ -99,7 +99,10 @@ class Pipeline(nn.Module):
     Attributes:
         module: What the stage computes, before it is wrapped.
         is_last: Whether it makes the outputs.
+        is_stage: True: a save takes its weights for part of a model.
     """
+
+    is_stage = True
 
     def __init__(self, stage, strategy, group, tied, num_samples):
         super().__init__()

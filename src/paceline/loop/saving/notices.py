@@ -1,8 +1,11 @@
 """Signals that announce an end: SIGTERM saves and ends the run, SIGUSR1 saves and goes on."""
 
+import contextlib
 import os
 import signal
 import threading
+
+_NUMBERS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class Notices:
@@ -21,7 +24,7 @@ class Notices:
         """Take the signals, where this thread may."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGTERM, signal.SIGUSR1):
+        for number in _NUMBERS:
             self._before[number] = signal.signal(number, self._heard)
 
     def _heard(self, number, frame):
@@ -46,7 +49,15 @@ class Notices:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def ignore_in_worker():
-    """Leave signals to the training process: a batch that it waits for must still come."""
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
+@contextlib.contextmanager
+def held_back():
+    """Inside, processes are started that never hear the signals, not even while they begin.
+
+    A loader's worker must still bring the batch that the training waits for. This thread hears
+    afterwards what came meanwhile.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -211,7 +211,7 @@ def _fill_module(name, held, tree, wanted):
 
 def is_whole(held):
     """Whether a rank holds the whole of it, and not a stage."""
-    return not isinstance(held, (list, tuple))
+    return not isinstance(held, (list, tuple)) and not getattr(held, "is_stage", False)
 
 
 def _fill_optimizer(name, optimizer, names, tree, wanted, is_part):
