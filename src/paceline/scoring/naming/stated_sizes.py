@@ -79,11 +79,14 @@ def stated_sizes(remarks: Mapping[str, str], row: Mapping[str, str]) -> str:
     return nearest.entry() if is_it else ""
 
 
+#: Width of a head where none is stated.
+_USUAL_HEAD = 128
 _TIES = {"yes": (1,), "no": (0,)}
 
 
 def _plain(remarks: Mapping[str, str], row: Mapping[str, str]) -> _Sizes | None:
     hidden, layers, heads = (_whole(remarks.get(key, "")) for key in ("hidden", "layers", "heads"))
+    heads = heads or hidden // _USUAL_HEAD
     vocab = _whole(remarks.get("vocab", "")) or _usual_vocabulary(row.get("model", ""))
     if not (hidden and layers and heads and vocab):
         return None

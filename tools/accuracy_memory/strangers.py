@@ -1,0 +1,139 @@
+"""How far a newcomer may trust the rest: error and coverage per left-out source, on one page.
+
+PYTHONPATH=tools python -m accuracy_memory.strangers ROWS.csv ANSWERS.csv --services PART.md
+    --out benchmarks/strangers.md
+
+ROWS are published peaks of training, ANSWERS those of `paceline score`; PART is what
+`accuracy_serving.levels --page` writes of services. Rows of quality A and B count, and of fits also
+those that ran out of memory. No figure of a source is part of what judges it: nothing but the width
+is fitted to peaks, and each source is judged by the width that the other sources give.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+Z_80 = 1.2815515655446004
+#: Sources of fewer rows say little of a width.
+MIN_ROWS = 5
+#: Sources whose gigabytes are 10^9 bytes; the others' are 2^30 (README of the tables).
+_DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
+_HEADING = """# Strangers: how far a newcomer may trust the rest
+
+Made by `python -m accuracy_memory.strangers`. Nothing here is judged by its own rows: levels of
+engines and widths of intervals are those that the other sources give. *Fitted* is the figure with
+the source among those that levels are fitted to."""
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("answers", type=Path)
+    parser.add_argument("--services", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    rows = joined(asked.rows, asked.answers)
+    services = asked.services.read_text(encoding="utf-8").strip()
+    lines = [
+        _HEADING,
+        "",
+        "## Peak memory of training",
+        "",
+        *memory_lines(rows),
+        "",
+        "## Rate of services",
+        "",
+        services,
+        "",
+        "## Does it fit?",
+        "",
+        *fits_lines(rows),
+        "",
+        "## Unanswered",
+        "",
+        *reason_lines(rows),
+    ]
+    asked.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def joined(rows: Path, answers: Path) -> pd.DataFrame:
+    """Rows with their answers, what was measured in bytes and the log of predicted over that."""
+    given = pd.read_csv(rows, dtype=str, keep_default_na=False)
+    told = pd.read_csv(answers)
+    told = told[[name for name in told.columns if name not in given.columns]]
+    found = given.join(told)
+    found["origin"] = found.source.str.partition(":")[0]
+    peak = pd.to_numeric(found.peak_mem_gb, errors="coerce")
+    found["measured_bytes"] = peak * np.where(found.origin.str.contains(_DECIMAL), 1e9, 2.0**30)
+    known = found.memory_mid_bytes.notna() & (found.measured_bytes > 0)
+    log_ratio = np.log(found.memory_mid_bytes / found.measured_bytes)
+    found["log_ratio"] = log_ratio.where(known)
+    return found
+
+
+def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
+    """One line per source, then all together."""
+    used = rows[rows.quality.isin(["A", "B"])]
+    spreads = used.groupby("origin").log_ratio.apply(_sigma).dropna()
+    yield "| source | rows | answered | ratio | median error | p90 | coverage, left out |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    inside = []
+    for source, part in sorted(used.groupby("origin"), key=lambda pair: -len(pair[1])):
+        sigma = float(spreads.drop(source, errors="ignore").median())
+        covered = part.log_ratio.abs().dropna() <= Z_80 * sigma
+        if len(covered) >= MIN_ROWS:
+            inside.append(float(covered.mean()))
+        yield _memory_line(str(source), part, covered)
+    yield _memory_line("all", used, None)
+    good = sum(0.75 <= one <= 0.85 for one in inside)
+    yield ""
+    yield f"Of {len(inside)} sources {good} are covered at 75 to 85 %, and"
+    yield f"{sum(one > 0.85 for one in inside)} more often."
+
+
+def _sigma(log_ratio: pd.Series) -> float:
+    known = log_ratio.dropna().abs()
+    return float(known.quantile(0.8)) / Z_80 if len(known) >= MIN_ROWS else float("nan")
+
+
+def _memory_line(name: str, part: pd.DataFrame, covered: pd.Series | None) -> str:
+    answered = part.memory_mid_bytes.notna().mean()
+    error = np.expm1(part.log_ratio.dropna()).abs()
+    if not len(error):
+        return f"| {name} | {len(part):,} | {answered:.0%} | – | – | – | – |"
+    share = "" if covered is None else f"{covered.mean():.0%}"
+    ratio = float(np.exp(part.log_ratio.median()))
+    return (
+        f"| {name} | {len(part):,} | {answered:.0%} | {ratio:.2f} | {error.median():.0%} | "
+        f"{error.quantile(0.9):.0%} | {share} |"
+    )
+
+
+def fits_lines(rows: pd.DataFrame) -> Iterator[str]:
+    """How often each answer was right."""
+    yield "| answer | rows | ran | ran out |"
+    yield "|---|--:|--:|--:|"
+    told = rows[rows.fits.isin(["yes", "unsure", "no"])]
+    for answer, part in told.groupby("fits", sort=False):
+        out = (part.quality == "A-OOM").mean()
+        yield f"| `{answer}` | {len(part):,} | {1 - out:.0%} | {out:.0%} |"
+
+
+def reason_lines(rows: pd.DataFrame) -> Iterator[str]:
+    """Reasons of rows without an answer, the most frequent first."""
+    used = rows[rows.quality.isin(["A", "B"]) & rows.memory_mid_bytes.isna()]
+    yield "| reason | rows |"
+    yield "|---|--:|"
+    counts = used.reason.astype(str).str.slice(0, 100).value_counts()
+    yield from (f"| {reason} | {count} |" for reason, count in counts.head(40).items())
+    yield f"| others | {counts.iloc[40:].sum()} |"
+
+
+if __name__ == "__main__":
+    main()
