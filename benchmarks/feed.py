@@ -311,6 +311,7 @@ def peers(num_rounds: int, python: str, root: Path) -> None:
     files(root)
     started = {name: start(name, root, python) for name in LOADERS}
     running = {name: process for name, process in started.items() if process is not None}
+    print(f"{len(running)} loaders run here", flush=True)
     rows: dict[str, list[float]] = {name: [] for name in running}
     for _ in range(num_rounds):
         for name, process in running.items():
@@ -325,13 +326,153 @@ def peers(num_rounds: int, python: str, root: Path) -> None:
         print("| {} | {:.0f} | {} | {:.2f} |".format(name, *told))
 
 
+class _Waits:
+    """A reader of made-up samples that takes time: of the clock, and of a core."""
+
+    kind, classes, damaged, dtype = "array", None, (), "uint8"
+
+    def __init__(self, wait_s: float, shape: tuple[int, ...] = (8,), num_decoded: int = 0) -> None:
+        self.wait_s, self.shape, self.num_decoded = wait_s, shape, num_decoded
+        self.data = (Path(os.environ["FEED_DATA"]) / "folder/all/00000.jpg").read_bytes()
+
+    def __len__(self) -> int:
+        return 10**6
+
+    def read(self, index: int) -> Any:
+        from paceline.loop.decode import pixels_of
+        from paceline.loop.readers.records import Stored
+
+        if self.wait_s:
+            time.sleep(self.wait_s)
+        for _ in range(self.num_decoded):
+            pixels_of(self.data)
+        return Stored(np.zeros(self.shape, np.uint8), 0)
+
+    def name_of(self, index: int) -> str:
+        return str(index)
+
+
+def _in_rows(reader: _Waits, batch: int, num_threads: int | None) -> Any:
+    """A feed that takes such samples one by one, as images are taken."""
+    from paceline import loop
+
+    reader.kind = "image"
+    fed = loop.feed(reader, batch, threads=num_threads, say=lambda _: None)
+    fed.filler.shape, fed.filler.dtype = reader.shape, "uint8"
+    fed.filler._place = lambda data, out, index, epoch: np.copyto(out, data)
+    fed.delivery.change.is_image = False
+    return fed
+
+
+def overlap() -> None:
+    """Median step with a device that waits, against the longer of input and device."""
+    batch, threads, wait_s = 16, 2, 0.005
+    print("| device / input | device, ms | input, ms | step, ms | of the longer |")
+    print("|---|---|---|---|---|")
+    for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
+        batches = iter(_in_rows(_Waits(wait_s), batch, threads))
+        device_s = ratio * wait_s * batch / threads
+        rounds = [(_steps(batches, 0.0, 30), _steps(batches, device_s, 30)) for _ in range(5)]
+        batches.close()
+        of_longer = statistics.median(step / max(alone, device_s) for alone, step in rounds)
+        alone, step = (statistics.median(times) for times in zip(*rounds, strict=True))
+        told = (ratio, 1e3 * device_s, 1e3 * alone, 1e3 * step, of_longer)
+        print("| {:g} | {:.1f} | {:.1f} | {:.1f} | {:.3f} |".format(*told), flush=True)
+
+
+def _steps(batches: Batches, device_s: float, count: int = 60) -> float:
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        next(batches)
+        if device_s:
+            time.sleep(device_s)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[count // 3 :])
+
+
+def threads() -> None:
+    """Rate with the threads that were chosen, against the best found by hand."""
+    print("| waits, ms | decodes | chosen | best by hand | rate of the chosen / best |")
+    print("|---|---|---|---|---|")
+    for wait_s in (0.0, 0.001, 0.004, 0.016, 0.03):
+        for num_decoded in (0, 1) if wait_s else (1, 3):
+            made = _Waits(wait_s, num_decoded=num_decoded)
+            chosen = _chosen(made)
+            tried = sorted({1, 2, 3, 4, 8, 16, 32, 64, chosen})
+            rates: dict[int, list[float]] = {number: [] for number in tried}
+            for _ in range(3):
+                for number in tried:
+                    rates[number].append(_rate(made, number))
+            middle = {number: statistics.median(found) for number, found in rates.items()}
+            best = max(middle, key=lambda number: middle[number])
+            told = (1e3 * wait_s, num_decoded, chosen, best, middle[chosen] / middle[best])
+            print("| {:g} | {} | {} | {} | {:.2f} |".format(*told), flush=True)
+
+
+def _chosen(reader: _Waits) -> int:
+    fed = _in_rows(reader, 16, None)
+    batches, end = iter(fed), time.perf_counter() + 4
+    while fed.choice is None and time.perf_counter() < end:
+        next(batches)
+    found = fed.engine._active
+    batches.close()
+    return int(found if fed.choice is None else fed.choice.num_threads)
+
+
+def _rate(reader: _Waits, number: int, seconds: float = 0.3) -> float:
+    batches, count = iter(_in_rows(reader, 16, number)), 0
+    for _ in range(5):
+        next(batches)
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        next(batches)
+        count += 1
+    rate = 16 * count / (time.perf_counter() - start)
+    batches.close()
+    return rate
+
+
+def tokens(num_rounds: int = 9) -> None:
+    """Token windows per core-second against a loop over a NumPy memmap, by turns."""
+    from paceline import loop
+    from paceline.loop import order
+
+    path, window, batch, count = Path(os.environ["FEED_DATA"]) / "t.bin", 1024, 64, 100
+    np.arange(20_000_000, dtype=np.uint16).tofile(path)
+    fed = loop.feed(str(path), batch, window=window, dtype="uint16", threads=1, say=lambda _: None)
+    ratios = []
+    for number in range(num_rounds):
+        fed.set_epoch(number)
+        batches = iter(fed)
+        next(batches)
+        start = time.process_time()
+        for _ in range(count):
+            next(batches)
+        ours_s = time.process_time() - start
+        batches.close()
+        mapped = np.memmap(path, np.uint16, mode="r")
+        rows = order.samples_at(fed._epoch(), 0, batch * count)
+        start = time.process_time()
+        for first in range(0, len(rows), batch):
+            made = [mapped[i * window : (i + 1) * window + 1] for i in rows[first : first + batch]]
+            whole = np.stack(made).astype(np.int64)
+            assert whole[:, :-1].shape == whole[:, 1:].shape
+        ratios.append((time.process_time() - start) / ours_s)
+    middle = statistics.median(ratios)
+    print(f"token windows: {middle:.2f} x NumPy ({min(ratios):.2f}-{max(ratios):.2f})")
+
+
 def main(words: list[str]) -> None:
-    root = Path(os.environ.get("FEED_DATA", "") or tempfile.mkdtemp())
+    root = Path(os.environ.setdefault("FEED_DATA", tempfile.mkdtemp()))
     if words[0] == "answer":
         answer(words[1], Path(words[2]))
     elif words[0] == "peers":
         python = words[words.index("--python") + 1] if "--python" in words else sys.executable
         peers(int(words[1]) if words[1:] and words[1].isdigit() else 5, python, root)
+    else:
+        files(root)
+        {"overlap": overlap, "threads": threads, "tokens": tokens}[words[0]]()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def _cost(spent):
 
     Waiting for a core shows in both stages alike: only what reading waits beyond that is storage.
     """
-    crowding = max(1.0, spent.work_s / max(spent.work_cpu_s, 1e-9))
+    crowding = max(1.0, spent.work_s / spent.work_cpu_s) if spent.work_cpu_s > 0 else 1.0
     work_s = max((spent.work_cpu_s + spent.read_cpu_s) / spent.samples, 1e-9)
     wait_s = max(0.0, spent.read_s - crowding * spent.read_cpu_s) / spent.samples
     return work_s, wait_s

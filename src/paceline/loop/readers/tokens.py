@@ -41,7 +41,7 @@ class TokenFiles:
                 self.damaged.append(Damage(path, str(error)))
                 tokens = np.zeros(0, np.uint8)
             windows = max(0, len(tokens) - 1) // self.window
-            self._tokens.append(tokens)
+            self._tokens.append(np.asarray(tokens))  # Slices of a memmap cost twice as much.
             self._ends.append((self._ends[-1] if self._ends else 0) + windows)
         kinds = {t.dtype for t in self._tokens if len(t)}
         if len(kinds) > 1:
@@ -66,12 +66,26 @@ class TokenFiles:
             raise DamagedSample("a token beyond the vocabulary of %d" % self.vocabulary)
         return Stored(tokens, NO_LABEL)
 
+    def copy_rows(self, out, rows, indices):
+        """Copy windows into rows of ``out``; only where no window can be damaged."""
+        length = self.window + 1
+        for row, index in zip(rows, indices):
+            file, start = self._place(index)
+            out[row] = self._tokens[file][start : start + length]
+
+    @property
+    def copies_rows(self):
+        """Whether rows may be copied without a look at each."""
+        return self.vocabulary is None
+
     def name_of(self, index):
         """File and first token."""
         file, start = self._place(index)
         return "%s at token %d" % (self.files[file], start)
 
     def _place(self, index):
+        if index < self._ends[0]:
+            return 0, index * self.window
         file = bisect.bisect_right(self._ends, index)
         return file, (index - (self._ends[file - 1] if file else 0)) * self.window
 
