@@ -25,6 +25,7 @@ EXAMPLES = {
     "onnx": (str(DATA / "onnx" / "resnet18.onnx"), None),
     "keras": ("keras:VGG16", None),
     "jax": ("jax:package:function", None),
+    "caffe": (str(DATA.parents[1] / "frontends" / "data" / "alexnet.prototxt"), None),
     "toy": ("toy:20x5", (2 * 20 * 5, 2 * 20 * 5)),
     "layers": ("layers:20x8x5", (2 * (20 * 8 + 8 * 5), 2 * (20 * 8 + 2 * 8 * 5))),
 }
