@@ -58,6 +58,9 @@ test-jax: $(TEST_VENV)/.paceline  ## The front end of JAX, in an environment of 
 soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples, and laws over the whole zoo
 	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "soak or (hypothesis and ($(USUAL) or slow))"
 
+soak-loop: $(TEST_VENV)/.paceline  ## Kill training runs in every way, and write benchmarks/loop.md (half an hour)
+	$(TEST_PYTHON) benchmarks/loop_soak.py --out benchmarks/loop.md
+
 accuracy: $(TEST_VENV)/.paceline  ## Score predictions against published measurements
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		$(TOOL) accuracy

@@ -13,6 +13,7 @@ HOMES = {
     "clip_gradients": "parallel.microbatches",
     "epochs": "resuming",
     "feed": "feeding.feeder",
+    "find_batch": "largest_batch",
     "forward_backward": "parallel.microbatches",
     "mean_loss": "parallel.microbatches",
     "parallelize": "parallel.parallelize",
