@@ -50,7 +50,7 @@ def deadlines_page(plans: Sequence[tuple[float, PlanFile]], plan: PlanFile) -> P
         )
         sections.append(Section(title="At another price", table=table))
     return Page(
-        title="Sensitivity", subtitle=plan.goal_text, tiles=(), sections=tuple(sections), sources=()
+        title="", subtitle="", tiles=(), sections=tuple(sections), sources=()
     )
 
 
@@ -67,7 +67,7 @@ def load_page(cells: Sequence[tuple[float, ServiceCell]], *, asked: float) -> Pa
         charts=() if chart is None else (chart,),
         table=services_table(tuple(cell for _, cell in cells)),
     )
-    return Page(title="Latency", subtitle="", tiles=(), sections=(section,), sources=())
+    return Page(title="", subtitle="", tiles=(), sections=(section,), sources=())
 
 
 def scaling_page(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> Page:
