@@ -52,7 +52,7 @@ class Reader:
 
     def goes(self, path: str = "") -> None:
         self.driver.get(self.home + path)
-        self.until(lambda: not self.all('#answer > .wait'))
+        self.until(lambda: not self.all("#answer > .wait"))
 
     def one(self, selector: str) -> WebElement:
         return self.driver.find_element(By.CSS_SELECTOR, selector)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from paceline.prediction.memory.peak import process_memory
 
 #: Platforms whose memory PyTorch's caching allocator hands out.
 _CACHING = ("cuda", "rocm")
+#: Ranks whose replay is kept: finalists come back as a goal moves.
+_MOST_KEPT = 128
 
 
 def can_replay(configuration: Configuration, strategy: Strategy) -> bool:
@@ -52,6 +55,7 @@ class ReplayedRank:
     fits: bool
 
 
+@lru_cache(maxsize=_MOST_KEPT)
 def replayed_rank(
     graph: Graph, configuration: Configuration, strategy: Strategy, *, batch: float, seq: float,
     capacity_bytes: float = math.inf,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ _UNITS: dict[str, SampleUnit] = {
 _DEFAULT_OPTIMIZER = "adamw"
 _DEFAULT_SEQ = 512
 _LABEL_BYTES = 8.0
+#: Workload files that are kept once read.
+_MOST_KEPT = 6
 _FP32_BYTES = 4.0
 
 
@@ -111,9 +114,28 @@ def _of_entry(entry: str, asked: _Asked) -> Workload:
     path = _graph_file(entry, asked.task, asked.image_size)
     if path is None:
         return _trace_entry(entry, asked)
-    workload = read_workload(path, side=asked.image_size)
+    workload = _read_again(path, asked.image_size, _stamp(path))
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _read_again(path: Path, side: int | None, _stamped: tuple[int, int]) -> Workload:
+    """A workload file, read once as long as it stays what it is.
+
+    Whoever asks again, as a page does whose goal is moved, gets the same graphs, by which their
+    costs are known.
+    """
+    return read_workload(path, side=side)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """When a file was last written, and its size; nothing of one that cannot be read."""
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0)
+    return (found.st_mtime_ns, found.st_size)
 
 
 def is_traced(entry: str, *, task: Task, image_size: int | None = None) -> bool:

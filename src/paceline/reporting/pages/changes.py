@@ -49,9 +49,7 @@ def deadlines_page(plans: Sequence[tuple[float, PlanFile]], plan: PlanFile) -> P
             columns=tuple(Column(title=t, is_number="USD" in t) for t in titles), rows=prices
         )
         sections.append(Section(title="At another price", table=table))
-    return Page(
-        title="", subtitle="", tiles=(), sections=tuple(sections), sources=()
-    )
+    return Page(title="", subtitle="", tiles=(), sections=tuple(sections), sources=())
 
 
 def load_page(cells: Sequence[tuple[float, ServiceCell]], *, asked: float) -> Page:
