@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax soak accuracy accuracy-fits accuracy-power accuracy-clusters \
+.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax stories soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving panel \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
@@ -54,6 +54,12 @@ test-stacks: $(TEST_VENV)/.paceline  ## Other frameworks, each in an environment
 test-jax: $(TEST_VENV)/.paceline  ## The front end of JAX, in an environment of its own
 	python3 -m venv build/jax && build/jax/bin/python -m pip install -q -r requirements/jax.txt
 	PACELINE_JAX_PYTHON=$(CURDIR)/build/jax/bin/python $(TEST_PYTHON) -m pytest tests/unit/model/test_jax.py -m stacks -rs
+
+stories: $(TEST_VENV)/.paceline  ## Ten stories in the local page with chromium and axe-core, pictures for the docs, and its figures
+	@mkdir -p build
+	npm pack --silent --pack-destination build axe-core@4.14.1 && tar -xzf build/axe-core-4.14.1.tgz -C build
+	AXE_CORE=build/package/axe.min.js PACELINE_PICTURES=docs/images $(TEST_PYTHON) -m pytest -m slow tests/browser
+	$(TEST_PYTHON) tools/web_bench.py --fuzz 10000 --out benchmarks/web.md
 
 soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples, and laws over the whole zoo
 	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "soak or (hypothesis and ($(USUAL) or slow))"
