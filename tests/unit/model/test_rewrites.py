@@ -279,6 +279,16 @@ def test_pure_narrow_training_halves_weights_gradients_and_state():
     assert not (pure.costs.kind == OpKind.CAST).any()
 
 
+def test_narrow_weights_under_autocast_are_kept_narrow_and_norms_are_not():
+    graph = graph_of("gpt2")
+    formats = ("autocast", "narrow-autocast", "pure")
+    mixed, narrow, pure = (lower(graph, Configuration(training_format=f)) for f in formats)
+    for name in ("parameter_bytes", "gradient_bytes", "optimizer_state_bytes"):
+        assert getattr(narrow, name) == getattr(mixed, name) / 2
+    kept = [at_point(one, 8, 512)[1][Owner.ACTIVATION] for one in (pure, narrow, mixed)]
+    assert kept[0] < kept[1] < kept[2]
+
+
 def test_attention_without_a_fused_kernel_keeps_the_square():
     """Probabilities and their dropped copy in FP32, and a byte of mask, per head and layer."""
     graph = graph_of("gpt2")

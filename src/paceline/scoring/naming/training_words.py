@@ -54,8 +54,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     is_described = bool(remarks.keys() & _SAYING_HOW)
     usual = dict(_pairs(trainer.settings)) if is_described else {}
     settings = _as_trained(usual, settings_of(remarks, kept))
-    if _FSDP.search(row.get("parallelism", "")) and "lora_rank" not in settings:
-        settings = _as_sharded(settings)
+    if trainer.name == "transformers":
+        settings = _as_cast(settings, is_sharded=bool(_FSDP.search(row.get("parallelism", ""))))
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
@@ -86,14 +86,17 @@ def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str
     return settings
 
 
-def _as_sharded(settings: Mapping[str, str]) -> dict[str, str]:
-    """FSDP under mixed precision shards FP32 weights, gradients and state, and gathers 16 bits.
+def _as_cast(settings: Mapping[str, str], *, is_sharded: bool) -> dict[str, str]:
+    """Weights of 16 bits under autocast, as Hugging Face's models and trainer have them.
 
-    Weights that were loaded in 16 bits are widened for that (huggingface/accelerate,
-    `Accelerator.prepare_model`: "Upcasted low precision parameters").
+    Their norms widen what they read and hand on 16 bits themselves, so that autocast adds nothing.
+    FSDP shards FP32 weights, gradients and state instead, and gathers 16 bits (huggingface/
+    accelerate, `Accelerator.prepare_model`: "Upcasted low precision parameters").
     """
-    is_cast = settings.get("training_format") == "narrow-autocast"
-    return {**settings, "training_format": "half-weights"} if is_cast else dict(settings)
+    if settings.get("training_format") != "narrow-autocast":
+        return dict(settings)
+    is_upcast = is_sharded and "lora_rank" not in settings
+    return {**settings, "training_format": "half-weights" if is_upcast else "pure"}
 
 
 def _pairs(settings: str) -> Iterator[tuple[str, str]]:
