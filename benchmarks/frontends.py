@@ -1,6 +1,6 @@
 """Models of other frameworks as paceline rebuilds them, beside their framework's own counts.
 
-``python -m benchmarks.frontends`` rebuilds and traces every model of ``keras.applications`` that
+``python benchmarks/frontends.py`` rebuilds and traces every model of ``keras.applications`` that
 ships, and writes the table of ``frontends.md``.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paceline.app.requests.python_files import check_no_file
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.names.front_ends import default_front_end, front_end_of
 from paceline.model.names.lookup import entry_of, library_names, torchvision_name
 from paceline.model.names.zoo_facts import zoo_facts
 
@@ -62,4 +63,5 @@ def failure_hint(entry: str) -> str:
 
 def _is_traced_alone(entry: str) -> bool:
     scheme = entry.partition(":")[0] if ":" in entry else ""
-    return scheme.startswith(_TRACED_SCHEMES) or entry.endswith(_GRAPH_FILES)
+    is_rebuilt = front_end_of(entry) is not default_front_end()
+    return is_rebuilt or scheme.startswith(_TRACED_SCHEMES) or entry.endswith(_GRAPH_FILES)
