@@ -32,7 +32,7 @@ def stated_traits(
     job: TracedJob, strategy: Strategy, microbatches: Sequence[float]
 ) -> tuple[StepFeatures, ...]:
     """What measurements know a rank's microbatches by, one per size."""
-    return _variant(job, strategy, microbatches).costs.traits
+    return variant_of(job, strategy, microbatches).costs.traits
 
 
 def evaluated_steps(
@@ -45,8 +45,8 @@ def evaluated_steps(
         strategy: What is asked for; all its ranks are used.
         microbatches: Items per replica and microbatch.
     """
-    fabric, variant = job.fabric, _variant(job, strategy, microbatches)
-    table = _rows(strategy, len(microbatches))
+    fabric, variant = job.fabric, variant_of(job, strategy, microbatches)
+    table = rows_of(strategy, len(microbatches))
     evaluated = _with_host(strategy, job.cluster, table, variant, fabric)
     if strategy.gradient_sync == "all_reduce":
         return evaluated
@@ -69,7 +69,7 @@ def _with_host(
     return offloaded(evaluated, sharing, host)
 
 
-def _variant(job: TracedJob, strategy: Strategy, microbatches: Sequence[float]) -> Variant:
+def variant_of(job: TracedJob, strategy: Strategy, microbatches: Sequence[float]) -> Variant:
     """The model's blocks as the strategy's ranks run them, at every microbatch size."""
     return evaluated_variant(
         job.graph, job.how(strategy), job.cluster.device_table,
@@ -130,7 +130,7 @@ def at_count(strategy: Strategy, count: int) -> Strategy:
     return replace(strategy, mesh=tuple(mesh), sharding=sharding)
 
 
-def _rows(strategy: Strategy, num_points: int) -> StrategyTable:
+def rows_of(strategy: Strategy, num_points: int) -> StrategyTable:
     """The strategy once per microbatch size."""
 
     def same(value: int) -> np.ndarray:

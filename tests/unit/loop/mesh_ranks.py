@@ -17,7 +17,7 @@ def _free_port():
         return int(probe.getsockname()[1])
 
 
-def start_ranks(script, num_ranks, *arguments, timeout_s=600):
+def start_ranks(script, num_ranks, *arguments, timeout_s=3600):
     """What the ranks of a script print; each has one thread, and all end with the first failure."""
     environment = {
         **os.environ, "PYTHONPATH": str(_SOURCE), "OMP_NUM_THREADS": "1",

@@ -35,7 +35,7 @@ def cut(model, strategy, mesh, example):
     names = {name: number for number, held in enumerate(sorted(tied.values())) for name in held}
     _tidy(stage.submod, names)
     del pipe
-    gc.collect()  # The trace holds the other stages' weights in a ring of references.
+    _let_go(model, stage.submod)
     return Pipeline(stage, strategy, group, names, len(example[0]))
 
 
@@ -70,6 +70,15 @@ def traced(model, stages, example):
             "`pp` cannot trace %s: %s" % (type(model).__name__, reason[0][:200]),
             "use `dp`, `fsdp` or `tp`, or write the model without branches on values",
         ) from error
+
+
+def _let_go(model, stage):
+    """Free the weights of other stages, which the caller's model and the trace would hold."""
+    kept = {one.data_ptr() for one in [*stage.parameters(), *stage.buffers()]}
+    for one in [*model.parameters(), *model.buffers()]:
+        if one.data_ptr() not in kept:
+            one.data = one.data.new_empty(0)
+    gc.collect()
 
 
 def _tidy(stage, tied):

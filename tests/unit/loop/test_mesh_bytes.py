@@ -1,0 +1,103 @@
+"""What ranks hand to collectives is what the planner predicts, to the byte."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from mesh_ranks import start_ranks
+from mesh_traced import BATCH, LENGTH, TOKENS, WIDTH
+
+from paceline.catalog.lookup import find_device
+from paceline.catalog.tables import shipped_catalog
+from paceline.model.graph.costs import Configuration
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.exchanged import ExchangedBytes, exchanged_bytes
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
+
+_MESHES = [
+    "dp4", "fsdp4", "dp2.fsdp2/mb2", "tp2", "dp2.tp2/mb2", "pp2@1f1b/mb4", "pp2.dp2@1f1b/mb2",
+    "fsdp2.tp2",
+]  # fmt: skip
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "send")
+
+
+def _predicted(kind, strategy):
+    catalog = shipped_catalog()
+    link = catalog.links[0]
+    cluster = Cluster(
+        device=find_device(catalog, "H100 SXM5 80GB"), devices_per_node=8, device_link=link,
+        node_link=link,
+    )  # fmt: skip
+    accumulates = strategy.schedule.num_microbatches > 1
+    job = TracedJob(
+        graph=load_workload(f"mesh_traced:Traced{kind.upper()}").passes[0].graph,
+        configuration=replace(Configuration(precision="fp32"), accumulates=accumulates),
+        cluster=cluster,
+        seq=float(LENGTH),
+    )
+    return exchanged_bytes(job, strategy, microbatch=BATCH / strategy.num_parts)
+
+
+def _with_whole_head(wanted, kind, strategy):
+    """The same of ranks that keep the output head and the loss whole, as the loop does.
+
+    Where the planner splits them, one sum of the gradient that goes back from the head and three
+    of the loss per row fall away, and the other half of the head's weights is exchanged, too.
+    """
+    if strategy.size("tp") == 1:
+        return wanted
+    rows, width, head = (BATCH * LENGTH, WIDTH, TOKENS * WIDTH)
+    if kind == "cnn":
+        rows, width, head = (BATCH, 32, 33 * 16)
+    ranks, times = strategy.num_ranks, strategy.schedule.num_microbatches
+    spared = 4.0 * rows / strategy.num_batches * (width + 3) * ranks
+    half = 4.0 * head / 2 * ranks
+    is_sharded, is_replicated = strategy.size("fsdp") > 1, strategy.size("dp") > 1
+    return ExchangedBytes(
+        all_reduce=wanted.all_reduce - spared + half * is_replicated,
+        all_gather=wanted.all_gather + 2.0 * times * half * is_sharded,
+        reduce_scatter=wanted.reduce_scatter + times * half * is_sharded,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _models_on_the_path(monkeypatch):
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", path)
+
+
+def test_parts_add_up():
+    one = ExchangedBytes(all_reduce=1.0, send=2.0)
+    assert one + one == ExchangedBytes(all_reduce=2.0, send=4.0)
+
+
+def test_what_is_predicted_follows_the_formulas():
+    weights = 4 * (TOKENS * WIDTH * 2 + LENGTH * WIDTH + 2 * WIDTH + 4 * (
+        4 * (WIDTH * WIDTH + WIDTH) + 8 * WIDTH * WIDTH + 5 * WIDTH + 4 * WIDTH
+    ))  # fmt: skip
+    found = {text: _predicted("gpt", Strategy.parse(text)) for text in ("dp4", "fsdp4/mb2", "dp1")}
+    assert found["dp4"] == ExchangedBytes(all_reduce=4.0 * weights)
+    assert found["fsdp4/mb2"] == ExchangedBytes(
+        all_gather=16.0 * weights, reduce_scatter=8.0 * weights
+    )
+    assert found["dp1"] == ExchangedBytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt", "cnn"])
+@pytest.mark.parametrize("text", _MESHES)
+def test_ranks_exchange_what_is_predicted(kind, text):
+    strategy = Strategy.parse(text)
+    said = start_ranks("mesh_bytes_worker.py", strategy.num_ranks, kind, text)
+    found = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("BYTES ")]
+    wanted = _with_whole_head(_predicted(kind, strategy), kind, strategy)
+    assert {one: sum(rank[one] for rank in found) for one in _KINDS} == {
+        one: getattr(wanted, one) for one in _KINDS
+    }
