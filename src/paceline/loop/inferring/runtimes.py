@@ -108,7 +108,8 @@ def _openvino(path, device):
 
     if device.startswith("cuda"):
         raise ImportError("OpenVINO does not run on CUDA")
-    compiled = openvino.Core().compile_model(path, "CPU")
+    # Without this it computes in BF16 where the CPU can.
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda inputs: torch.from_numpy(np.array(compiled([_plain(inputs)])[0]))
 
 
