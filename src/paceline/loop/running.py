@@ -75,7 +75,8 @@ class Run:
             if isinstance(held, torch.optim.Optimizer) and id(held) not in self._optimizers:
                 self._optimizers.add(id(held))
                 held.register_step_post_hook(self._after_step)
-        self._weights.watch(modules_of(objects))
+        if layout.current().ranks > 1:
+            self._weights.watch(modules_of(objects))
 
     def _after_step(self, *_args):
         self._stepped += 1
