@@ -280,7 +280,9 @@ class Call(object):
                 made = function(*[_of_size(t) for t in tensors])
                 if all(is_small(tuple(one.shape)) for one in _listed(made)):
                     return function(*tensors)
-        return function(*[self.placed(t) for t in tensors])
+        # Alone, a number of Python would be no tensor.
+        placed = self.placed if len(given) > 1 else self.model.on_meta
+        return function(*[placed(t) for t in tensors])
 
     def placed(self, tensor):
         """On meta; a single known number as a number of Python."""
