@@ -86,6 +86,7 @@ def scale(
 
 
 def _answer(found: Scaling | Beside) -> Answer:
+    from paceline.reporting.headlines import scaled_headline
     from paceline.reporting.screens.scaling import scaling_markdown, scaling_text
     from paceline.reporting.screens.unequal import unequal_markdown, unequal_text
 
@@ -99,9 +100,10 @@ def _answer(found: Scaling | Beside) -> Answer:
             markdown=partial(unequal_markdown, *step),
         )
     curve = (f"{training} · {found.device}", found.assumptions, found.curve, unit)
+    head = scaled_headline(found.device, found.curve, unit)
     return Answer(
         kind="scaling",
         value=found,
-        text=lambda width: scaling_text(*curve, width=width),
-        markdown=partial(scaling_markdown, *curve),
+        text=lambda width: scaling_text(*curve, width=width, head=head),
+        markdown=partial(scaling_markdown, *curve, head=head),
     )

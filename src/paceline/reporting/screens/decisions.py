@@ -159,7 +159,8 @@ def _bill(offer: str, price: JobPrice, printed: _Printer) -> str:
     )
     low, high = format_usd(total.low), format_usd(total.high)
     head = (
-        f"{format_usd(total.mid)} USD ({low} to {high}), done after {format_duration(price.wall_s)}"
+        f"{offer} costs {format_usd(total.mid)} USD ({low} to {high}) for this job, which is done "
+        f"after {format_duration(price.wall_s)}."
     )
     return "\n\n".join([head, printed(table), "assumed: " + "; ".join(price.assumptions)])
 

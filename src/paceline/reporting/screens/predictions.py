@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 
 from paceline.planning.forecast.grid import GridCell, PredictionGrid
 from paceline.planning.forecast.services import ServiceCell
 from paceline.reporting.figures import ABSENT, duration_range, memory_share, number_range
+from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.tables import Column, Table, markdown_table, table_width, text_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_count, format_duration, format_significant
@@ -115,7 +117,8 @@ def grid_markdown(grid: PredictionGrid) -> str:
     """The same tables as Markdown."""
     if grid.services:
         return services_markdown(grid)
-    parts = [f"# {_title(grid)}", "\n".join(f"- {text}" for text in grid.assumptions)]
+    assumptions = "\n".join(f"- {text}" for text in grid.assumptions)
+    parts = [f"# {_title(grid)}", predicted_headline(grid), assumptions]
     for cells in _by_device(grid):
         parts += [f"## {_device_title(cells)}", markdown_table(_device_table(grid, cells))]
         notes = (*_reasons(cells), "" if _has_counts(cells) else _energy_note(cells))
@@ -229,7 +232,10 @@ def _title(grid: PredictionGrid) -> str:
 
 
 def _opening(grid: PredictionGrid, width: int) -> str:
-    return "\n".join((_title(grid), *labelled("assumed", grid.assumptions, width)))
+    told = predicted_headline(grid)
+    head = "\n".join(textwrap.wrap(told, width, break_on_hyphens=False))
+    opening = "\n".join((_title(grid), *labelled("assumed", grid.assumptions, width)))
+    return "\n\n".join(filter(None, (head, opening)))
 
 
 def _by_device(grid: PredictionGrid) -> list[list[GridCell]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 
 from paceline.planfile import Interval
@@ -13,10 +14,12 @@ from paceline.units import format_bytes, format_duration, format_percent, format
 
 
 def scaling_text(
-    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, width: int = 100
-) -> str:
-    """The curve as text, with the knee and the counts that do not work."""
+    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, width: int = 100,
+    head: str = "",
+) -> str:  # fmt: skip
+    """The curve as text, with the knee and the counts that do not work, below a sentence."""
     blocks = (
+        "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)),
         "\n".join((title, *labelled("assumed", assumptions, width))),
         continued_table(scaling_table(curve, unit), width=width),
         "\n".join(
@@ -26,15 +29,17 @@ def scaling_text(
             )
         ),
     )
-    return "\n\n".join(blocks)
+    return "\n\n".join(filter(None, blocks))
 
 
-def scaling_markdown(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> str:
+def scaling_markdown(
+    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, head: str = ""
+) -> str:
     """The curve as Markdown."""
     notes = "\n".join(f"- {note}" for note in assumptions)
     missing = "\n".join(f"- {note}" for note in left_out(curve))
     table = markdown_table(scaling_table(curve, unit))
-    blocks = (f"# {title}", notes, table, f"Knee: {curve.reason}", missing)
+    blocks = (f"# {title}", head, notes, table, f"Knee: {curve.reason}", missing)
     return "\n\n".join(filter(None, blocks))
 
 

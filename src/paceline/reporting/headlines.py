@@ -1,0 +1,90 @@
+"""The first sentence of an answer: device, count, time or rate, money and fit, by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
+from paceline.planning.forecast.grid import GridCell, PredictionGrid
+from paceline.planning.forecast.services import ServiceCell
+from paceline.reporting.figures import memory_share
+from paceline.units import (
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_significant,
+    format_usd,
+)
+
+
+def predicted_headline(grid: PredictionGrid) -> str:
+    """What the fastest of the cells does, in one sentence; empty where none has a figure.
+
+    Such as ``1×A10 trains 2,047 images/s at batch 32 (15.6 ms a step) and fits: 1.4/24 GB.``
+    """
+    if grid.services:
+        return _served(grid.services)
+    known = [c for c in grid.cells if c.status == "fits" and c.samples_per_s is not None]
+    if not known:
+        return ""
+    best = max(known, key=_mid_rate)
+    verb = "trains" if grid.task == "train" else "writes" if best.latency_s else "runs"
+    memory = memory_share(best.memory_bytes, best.memory_capacity_bytes)
+    rough = "roughly " if best.is_rough else ""
+    rate = f"{rough}{format_significant(_mid_rate(best))} {grid.sample_unit}/s"
+    return (
+        f"{best.num_devices}×{best.device} {verb} {rate} at batch {best.batch_per_device} "
+        f"({_times(best)}) and fits: {memory}."
+    )
+
+
+def _mid_rate(cell: GridCell) -> float:
+    return 0.0 if cell.samples_per_s is None else cell.samples_per_s.mid
+
+
+def _times(cell: GridCell) -> str:
+    if cell.latency_s is not None and cell.ttft_s is not None:
+        token, first = format_duration(cell.latency_s.mid), format_duration(cell.ttft_s.mid)
+        return f"{token} per token, the first after {first}"
+    return "" if cell.step_s is None else f"{format_duration(cell.step_s.mid)} a step"
+
+
+def _served(cells: Sequence[ServiceCell]) -> str:
+    """The service that completes most, at its 95th percentile."""
+    able = [c for c in cells if c.first_token and c.per_token and not c.is_overloaded]
+    if not able:
+        return ""
+    best = max(able, key=lambda cell: cell.requests_per_s or 0.0)
+    assert best.first_token is not None
+    assert best.per_token is not None
+    first, token = (format_duration(p.p95_s.mid) for p in (best.first_token, best.per_token))
+    most = best.capacity_requests_per_s
+    limit = "" if most is None else f"; it can do {format_significant(most.mid)}"
+    rate = format_significant(best.requests_per_s or 0.0)
+    return (
+        f"{best.num_devices}×{best.device} answers {rate} requests/s, 95 % of them within {first} "
+        f"to the first token and {token} per token{limit}."
+    )
+
+
+def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:
+    """What the count at the knee does, in one sentence.
+
+    Such as ``64×A100 do 39,210 images/s (84 % efficient): the job takes 49 min for 180 USD, 5 GB
+    each.``
+    """
+    point = next((p for p in curve.points if p.count == curve.knee.count), None)
+    if point is None:
+        return ""
+    return (
+        f"{point.count}×{device} do {format_significant(point.items_per_s)} {unit}/s "
+        f"({format_percent(point.efficiency_frac)} efficient){_job(point)}, "
+        f"{format_bytes(point.memory_bytes)} each."
+    )
+
+
+def _job(point: ScalingPoint) -> str:
+    if point.time_s is None:
+        return ""
+    usd = "" if point.cost_usd is None else f" for {format_usd(point.cost_usd)} USD"
+    return f": the job takes {format_duration(point.time_s)}{usd}"
