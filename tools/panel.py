@@ -150,7 +150,7 @@ def _headline(told: Said) -> str:
     lines = [line for line in (told.errors + "\n" + told.text).splitlines() if line.strip()]
     wrong = [line for line in lines if line.startswith("error")]
     first = [line for line in told.text.splitlines() if line.strip()]
-    return (wrong or first or lines or ["nothing"])[0][:110]
+    return (wrong or first or lines or ["nothing"])[0].replace(sys.executable, "python")[:110]
 
 
 def page(all_judged: list[Judged]) -> str:
