@@ -46,7 +46,7 @@ def damaged(settings, chance: random.Random):
                 value = value[key]
             holder[path[-1]] = copy.deepcopy(value)
         else:
-            holder[path[-1]] = chance.choice(VALUES)
+            holder[path[-1]] = copy.deepcopy(chance.choice(VALUES))
     return made
 
 

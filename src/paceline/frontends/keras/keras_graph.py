@@ -38,7 +38,11 @@ class Building:
         if kind not in MODELS:
             raise refused("a `%s` is no model of layers" % kind)
         own = Layer(self, kind, config, "", config.get("trainable", True))
-        return _Model(own, serialized).with_own_inputs()
+        try:
+            return _Model(own, serialized).with_own_inputs()
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            # What a layer can say of itself is said where it is called; this is what joins them.
+            raise refused("its layers are joined in no way of Keras's (%s)" % error) from error
 
     def checked(self, serialized):
         """(class, settings) of what Keras wrote down, if it is of the library.
