@@ -14,6 +14,9 @@ def build_subject(request):
     """The subject of a folder that a request names."""
     graph, functions = read_saved_model(request["entry"])
     subject = OnnxSubject(Model(graph, {"": 0}, functions, OPERATORS), graph, request)
+    if subject.kind == "image" and subject.shape:
+        # Channels stand last.
+        subject.described = "×".join(map(str, subject.shape[:-1]))
     check_side(subject, request)
     subject.is_fixed = bool(request.get("is_fixed"))
     return subject
