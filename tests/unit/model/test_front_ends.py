@@ -27,6 +27,7 @@ EXAMPLES = {
     "jax": ("jax:package:function", None),
     "caffe": (str(DATA.parents[1] / "frontends" / "data" / "alexnet.prototxt"), None),
     "tensorflow": (str(DATA / "tensorflow" / "small"), None),
+    "gguf": (str(DATA / "gguf" / "small.gguf"), None),
     "toy": ("toy:20x5", (2 * 20 * 5, 2 * 20 * 5)),
     "layers": ("layers:20x8x5", (2 * (20 * 8 + 8 * 5), 2 * (20 * 8 + 2 * 8 * 5))),
 }

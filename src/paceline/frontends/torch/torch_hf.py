@@ -92,10 +92,22 @@ _CAPTIONS = ("git",)
 
 def hf_subject(name, request):
     """The subject that ``hf:NAME`` names."""
+    return _subject_of(lambda: _find(name), request)
+
+
+def settings_subject(settings, request):
+    """The subject that settings describe, such as a config.json states."""
+    return _subject_of(
+        lambda: _from_settings(importlib.import_module("transformers"), settings), request
+    )
+
+
+def _subject_of(find, request):
+    """The subject of what ``find`` returns: a model's class and its config."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch_models.import_torchvision()
     _say_that_sequences_are_whole()
-    model_class, config = _find(name)
+    model_class, config = find()
     fuse(config)
     kind, size = _kind(model_class), request.get("image_size")
     model = _built(model_class, config)

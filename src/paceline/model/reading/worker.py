@@ -381,6 +381,7 @@ _HINTS: Mapping[str, str] = {
     "bad-keras": "docs/how-to/models-of-keras.md lists what is read; a model with code of its own "
     "can be planned as PyTorch, or with built-in layers of the same sizes",
     "bad-caffe": "docs/how-to/models-of-caffe.md lists the layers that are read",
+    "bad-gguf": "docs/how-to/gguf-models.md says what is read; give the config.json of others",
     "bad-model": "the file says what no framework can run: write it again, or name another",
     "bad-request": "see `paceline trace --help`",
     "bad-file": "export the model again; the file is damaged, or was made to mislead",

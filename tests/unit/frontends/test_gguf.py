@@ -1,0 +1,128 @@
+"""GGUF files: the model that a header describes is the base model, and damage is one sentence."""
+
+import random
+import struct
+import sys
+import tracemalloc
+
+import pytest
+from gguf_here import decoder, header, text
+from keras_here import module
+from mutated import damaged_bytes
+
+from paceline.errors import InvalidInputError
+from paceline.model.reading.load import load_workload
+
+#: Sizes as the configs of the releases state them.
+LLAMA = {"hidden": 2048, "layers": 16, "heads": 32, "shared": 8, "inner": 8192, "vocab": 128256}
+QWEN2 = {"hidden": 896, "layers": 24, "heads": 14, "shared": 2, "inner": 4864, "vocab": 151936}
+QWEN3 = {"hidden": 1024, "layers": 28, "heads": 16, "shared": 8, "inner": 3072, "vocab": 151936}
+RELEASES = {
+    "llama-3.2-1b": decoder("llama", **LLAMA),
+    "qwen2.5-0.5b": decoder("qwen2", **QWEN2, marks="biases"),
+    "qwen3-0.6b": decoder("qwen3", **QWEN3, head=128, marks="norms"),
+}
+SMALL = {"hidden": 256, "layers": 2, "heads": 4, "shared": 2, "inner": 512, "vocab": 1000}
+
+
+def read(path, content):
+    path.write_bytes(content)
+    return module("gguf_header").read_header(str(path))
+
+
+def refusal(path, content):
+    with pytest.raises(module("request_errors").RequestError) as caught:
+        module("gguf_config").settings_of(read(path, content))
+    assert caught.value.kind == "bad-gguf"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_header_is_the_model_that_it_was_made_of(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path, request = tmp_path / "model.gguf", {"task": "infer"}
+    path.write_bytes(RELEASES[name])
+    found = module("gguf_worker").subject({**request, "entry": str(path)})
+    base = module("torch_hf").hf_subject(name, request)
+    shapes = [
+        {key: one.shape for key, one in subject.model.named_parameters()}
+        for subject in (found, base)
+    ]
+    assert shapes[0] == shapes[1]
+    held = module("gguf_config").num_parameters(read(path, RELEASES[name]))
+    assert held == sum(one.numel() for one in base.model.parameters())
+
+
+def test_an_answer_says_how_the_weights_lie(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(decoder("llama", **SMALL))
+    found = load_workload(str(path), task="infer", seq=64, python=sys.executable)
+    assert "weights are Q4_K and Q6_K" in found.title
+    assert "--precision int4 is nearest" in found.title
+    assert found.generates
+
+
+def test_bytes_are_those_of_the_blocks_of_a_type(tmp_path):
+    header_ = read(tmp_path / "m", decoder("llama", **SMALL))
+    size = module("gguf_header").tensor_bytes
+    assert size(header_.tensors["blk.0.attn_q.weight"]) == 256 * 256 // 256 * 144
+    assert size(header_.tensors["token_embd.weight"]) == 256 * 1000 // 256 * 210
+    assert size(header_.tensors["output_norm.weight"]) == 256 * 4
+
+
+def test_a_file_whose_tensors_are_of_another_model_is_refused(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(decoder("qwen2", **SMALL))
+    with pytest.raises(InvalidInputError, match=r"tensors hold .* keys describe"):
+        load_workload(str(path), task="infer", python=sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "ends too early"),
+        (b"PK\x03\x04" * 9, "does not begin with `GGUF`"),
+        (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version 1"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version 50331648"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 2**63, 1), "claims 1 keys"),
+        (b"GGUF" + struct.pack("<IQqI", 3, 0, 1, 0), "ends too early"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**40), "ends too early"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<IIq", 9, 0, -1),
+         "claims an array"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a") + struct.pack("<I", 9)
+         + struct.pack("<IQ", 9, 1) * 9,
+         "unknown type 9"),
+        (header({}, {"t": ((2**40, 2**40), 0)}), "extents"),
+        (header({}, {"t": ((0, 4), 0)}), "extents"),
+        (header({}, {"t": ((100,), 12)}), "extents"),
+        (header({}, {"t": ((4,), 4)}), "unknown type 4"),
+        (header({}, {"t": ((1,) * 5, 0)}), "5 dims"),
+        (header({"general.architecture": "mamba"}, {}), "architecture `mamba`"),
+        (header({"general.architecture": "llama"}, {}), "does not state `llama.embedding_length`"),
+        (decoder("llama", **{**SMALL, "heads": 5}), "do not divide"),
+        (decoder("llama", **SMALL)[:-1], "ends too early"),
+        (decoder("llama", **SMALL).replace(struct.pack("<II", 4, 512), struct.pack("<II", 4, 0)),
+         "feed_forward_length` is 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(content, said, tmp_path):
+    assert said in refusal(tmp_path / "m", content)
+
+
+def test_two_thousand_damaged_headers_end_in_one_sentence_or_a_model(tmp_path):
+    chance, whole = random.Random(134), decoder("qwen2", **SMALL, marks="biases")
+    said = []
+    tracemalloc.start()
+    for _ in range(2_000):
+        try:
+            found = read(tmp_path / "m", damaged_bytes(whole, chance))
+            settings = module("gguf_config").settings_of(found)
+            assert module("gguf_config").num_parameters(found) > 0
+            assert 1 <= settings["num_hidden_layers"] <= 1_024
+        except module("request_errors").RequestError as error:
+            said.append(str(error))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 1_000 < len(said) < 2_000
+    assert all(0 < len(one) < 300 for one in said)
+    assert peak < 50_000_000
