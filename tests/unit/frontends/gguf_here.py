@@ -63,3 +63,45 @@ def decoder(
             for name, size in (("q", queries), ("k", others), ("v", others)):
                 tensors[f"blk.{block}.attn_{name}.bias"] = (size,), F32
     return header(keys, tensors)
+
+
+#: What a block of each kind holds beside its norms, at 256 features, 4 heads of 64, 2 of keys.
+_SPLIT = {"attn_q": (256, 256), "attn_k": (256, 128), "attn_v": (256, 128)}
+_JOINED = {"attn_qkv": (256, 512), "ffn_up": (256, 1024), "ffn_down": (512, 256)}
+_DENSE = {"ffn_gate": (256, 512), "ffn_up": (256, 512), "ffn_down": (512, 256)}
+_AFTER = {"post_attention_norm": (256,), "post_ffw_norm": (256,)}
+_OF_HEADS = {"attn_q_norm": (64,), "attn_k_norm": (64,)}
+
+
+def _experts(inner: int) -> dict[str, tuple[int, ...]]:
+    return {"ffn_gate_inp": (256, 4), "ffn_gate_exps": (256, inner, 4),
+            "ffn_up_exps": (256, inner, 4), "ffn_down_exps": (inner, 256, 4)}  # fmt: skip
+
+
+#: By class: architecture, what a block holds, whether the head is the embedding's table.
+BLOCKS = {
+    "MixtralForCausalLM": ("llama", _SPLIT | _experts(512), False),
+    "Qwen3MoeForCausalLM": ("qwen3moe", _SPLIT | _OF_HEADS | _experts(128), False),
+    "GemmaForCausalLM": ("gemma", _SPLIT | _DENSE, True),
+    "Gemma2ForCausalLM": ("gemma2", _SPLIT | _DENSE | _AFTER, True),
+    "Phi3ForCausalLM": ("phi3", _JOINED, False),
+    "LlamaForCausalLM": ("llama", _SPLIT | _DENSE, False),
+}
+
+
+def small(class_name: str) -> bytes:
+    """Two blocks of a kind, in FP32."""
+    architecture, block, is_tied = BLOCKS[class_name]
+    sizes = {"embedding_length": 256, "block_count": 2, "attention.head_count": 4,
+             "attention.head_count_kv": 2, "feed_forward_length": 512, "attention.key_length": 64,
+             "context_length": 4096}  # fmt: skip
+    if "ffn_gate_inp" in block:
+        sizes |= {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 128}
+    keys = {f"{architecture}.{name}": size for name, size in sizes.items()}
+    shapes = {"token_embd": (256, 1000), "output_norm": (256,)}
+    shapes |= {} if is_tied else {"output": (256, 1000)}
+    common = {"attn_norm": (256,), "ffn_norm": (256,), "attn_output": (256, 256)}
+    for number in range(2):
+        shapes |= {f"blk.{number}.{name}": one for name, one in (common | block).items()}
+    tensors = {f"{name}.weight": (one, F32) for name, one in shapes.items()}
+    return header({"general.architecture": architecture, **keys}, tensors)

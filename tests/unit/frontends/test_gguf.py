@@ -6,7 +6,7 @@ import sys
 import tracemalloc
 
 import pytest
-from gguf_here import decoder, header, text
+from gguf_here import BLOCKS, decoder, header, small, text
 from keras_here import module
 from mutated import damaged_bytes
 
@@ -51,6 +51,15 @@ def test_a_header_is_the_model_that_it_was_made_of(name, tmp_path, monkeypatch):
     assert shapes[0] == shapes[1]
     held = module("gguf_config").num_parameters(read(path, RELEASES[name]))
     assert held == sum(one.numel() for one in base.model.parameters())
+
+
+@pytest.mark.parametrize("class_name", BLOCKS)
+def test_an_architecture_is_a_class_with_as_many_parameters(class_name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = tmp_path / "model.gguf"
+    path.write_bytes(small(class_name))
+    model = module("gguf_worker").subject({"entry": str(path), "task": "infer"}).model
+    assert type(model).__name__ == class_name
 
 
 def test_an_answer_says_how_the_weights_lie(tmp_path):
