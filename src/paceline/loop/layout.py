@@ -12,12 +12,23 @@ from collections import namedtuple
 Layout = namedtuple("Layout", ["rank", "ranks", "data_rank", "data_ranks"])
 
 _chosen = None
+_parts = ""
 
 
-def choose(layout):
-    """Set the layout that the rest of the process reads."""
-    global _chosen
-    _chosen = layout
+def choose(layout, parts=""):
+    """Set the layout that the rest of the process reads.
+
+    Args:
+        layout: Of the samples.
+        parts: How weights are split, such as ``tp2``; nothing where each rank holds all.
+    """
+    global _chosen, _parts
+    _chosen, _parts = layout, parts
+
+
+def parts():
+    """How ranks split the weights, such as ``fsdp2.tp2``; nothing where each holds all."""
+    return _parts if _chosen is not None else ""
 
 
 def current():

@@ -21,11 +21,11 @@ from paceline.loop.saving import randomness
 from paceline.loop.saving.checkpoint import Checkpoints
 from paceline.loop.saving.notices import Notices
 from paceline.loop.saving.pace import pace_of
-from paceline.loop.saving.states import modules_of, put_together, taken_apart
+from paceline.loop.saving.states import modules_of, put_together, refuse_nameless, taken_apart
 from paceline.loop.saving.values import decoded, encoded
 from paceline.loop.weighing import Weights
 
-VERSION = 1
+VERSION = 2
 #: An epoch that took so many times a save ends with one.
 _WORTH_A_SAVE = 20
 _END = object()
@@ -272,7 +272,8 @@ class Run:
             "global_batch": self._global_batch,
             "num_samples": self._num_samples if epoch is None else None,
             "ranks": self._ranks.count,
-            "rng": randomness.states(),
+            "parts": layout.parts(),
+            "rng": dict(randomness.states(), share=layout.current().data_rank),
             "began_rng": self._began_rng,
             "loader": self._loader_states(),
             "timing": self._timing.last,
@@ -351,6 +352,14 @@ class Run:
         def read(tensors):
             self._checkpoints.read(self._directory, tensors)
 
+        if body["version"] != VERSION:
+            raise LoopError(
+                "`%s` was saved in format %s, and this Paceline reads %d"
+                % (self._directory, body["version"], VERSION),
+                hint="finish the run with the Paceline that saved it, or save into another folder",
+            )
+        if body["parts"] != layout.parts():
+            refuse_nameless(self._objects, body["parts"], layout.parts())
         put_together(self._objects, body["tree"], read)
         self.step = self._saved_step = body["step"]
         if not self._has_loaded:
@@ -360,17 +369,26 @@ class Run:
             ))  # fmt: skip
 
     def _changed_ranks(self):
-        was, now = self._body["ranks"], self._ranks.count
+        was = _placed(self._body["ranks"], self._body["parts"])
+        now = _placed(self._ranks.count, layout.parts())
         if was == now:
             return ""
-        return "; made on %d ranks, now %d: what the model draws (dropout) differs" % (was, now)
+        return "; made on %s, now %s: what the model draws (dropout) differs" % (was, now)
 
     def _restore_randomness(self):
-        kept, rank = self._body["rng"], self._ranks.rank
-        if rank < len(kept):
-            randomness.restore(kept[rank])
+        """Put the generators back; ranks that read alike draw alike if weights are split anew."""
+        kept, share = self._body["rng"], layout.current().data_rank
+        is_same = self._body["parts"] == layout.parts() and len(kept) == self._ranks.count
+        mine = kept[self._ranks.rank : self._ranks.rank + 1] if is_same else []
+        mine = mine or [one for one in kept if one["share"] == share]
+        if mine:
+            randomness.restore(mine[0])
         else:
-            randomness.begin(order.seed_of(self._seed, self.step, rank))
+            randomness.begin(order.seed_of(self._seed, self.step, share))
+
+
+def _placed(ranks, parts):
+    return "%d ranks%s" % (ranks, " (%s)" % parts if parts else "")
 
 
 def _each(global_batch, now):

@@ -24,7 +24,7 @@ from paceline.loop.ranks import Ranks  # noqa: E402
 from paceline.loop.saving import commit  # noqa: E402
 from paceline.loop.saving.checkpoint import Checkpoints  # noqa: E402
 from paceline.loop.saving.pace import best_interval_s, pace_of  # noqa: E402
-from paceline.loop.saving.states import put_together, taken_apart  # noqa: E402
+from paceline.loop.saving.states import put_together, refuse_nameless, taken_apart  # noqa: E402
 from paceline.loop.saving.values import decoded, encoded, sealed, unsealed  # noqa: E402
 
 
@@ -297,3 +297,68 @@ def test_intervals_follow_cost_and_rate() -> None:
     assert pace_of(0.1, 60.0, 100.0).interval_s == 120.0
     assert "no rate" in pace_of(0.1, 1.0, None).reason
     assert pace_of(3.0, 3.0, None).interval_s == pytest.approx(300.0)
+
+
+@pytest.mark.parametrize("parts", [[slice(0, 6)], [slice(2, 6), slice(0, 2)]])
+def test_groups_are_found_by_their_parameters(tmp_path: Path, parts: list[slice]) -> None:
+    """Saved as two groups, taken up as one and as two in the other order."""
+    objects = made()
+    for group, rate in zip(objects["optimizer"].param_groups, [0.3, 0.3], strict=True):
+        group["lr"] = group["initial_lr"] = rate
+    objects["scheduler"] = torch.optim.lr_scheduler.StepLR(objects["optimizer"], 2)
+    checkpoints, _ = opened(tmp_path)
+    save(checkpoints, stepped(objects), 3)
+    model = made()["model"]
+    weights = list(model.parameters())
+    optimizer = torch.optim.AdamW([{"params": weights[one]} for one in parts], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    new = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    assert load(checkpoints, new) == 3
+    for whole in (objects, new):
+        torch.manual_seed(9)
+        stepped(whole)
+    for mine, other in zip(model.parameters(), objects["model"].parameters(), strict=True):
+        assert torch.equal(mine, other)
+    assert [group["lr"] for group in optimizer.param_groups] == [
+        objects["optimizer"].param_groups[0]["lr"]
+    ] * len(parts)
+
+
+def test_what_stages_cannot_divide_is_refused_by_name(tmp_path: Path) -> None:
+    """L-BFGS keeps one direction over all weights: no stage's part of it is known."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.LBFGS(model.parameters())
+    optimizer.step(lambda: _closed(model))
+    checkpoints, _ = opened(tmp_path)
+    save(checkpoints, {"model": model, "optimizer": optimizer}, 1)
+    again = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    same = {"model": again, "optimizer": torch.optim.LBFGS(again.parameters())}
+    load(checkpoints, same)
+    _closed(again)
+    assert same["optimizer"].step(lambda: _closed(again)) == optimizer.step(lambda: _closed(model))
+    stage = nn.Sequential(nn.Linear(3, 4))
+    stage.is_stage = True
+    part = {"model": stage, "optimizer": torch.optim.LBFGS(stage.parameters())}
+    with pytest.raises(LoopError, match=r"`d` of `0\.weight` is \[21\], and the weight is"):
+        load(checkpoints, part)
+
+
+def _closed(model: nn.Module) -> torch.Tensor:
+    model.zero_grad()
+    loss = model(torch.linspace(-1, 1, 15).view(5, 3)).square().mean()
+    loss.backward()
+    return loss
+
+
+def test_an_optimizer_without_names_goes_on_under_its_own_strategy_only() -> None:
+    class Own(torch.optim.SGD):
+        def state_dict(self):
+            return super().state_dict()
+
+    model = nn.Linear(2, 2)
+    objects = {"model": model, "optimizer": Own(model.parameters(), lr=0.1)}
+    with pytest.raises(LoopError, match="saved as whole, now tp2"):
+        refuse_nameless(objects, "", "tp2")
+    refuse_nameless(
+        {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}, "", "tp2"
+    )

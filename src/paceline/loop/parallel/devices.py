@@ -81,6 +81,12 @@ def layout_of(strategy, mesh):
     return Layout(dist.get_rank(), dist.get_world_size(), share, shares)
 
 
+def parts_of(strategy):
+    """How ranks split weights and what belongs to them, as text; nothing where each holds all."""
+    found = ["%s%d" % axis for axis in strategy.axes if axis[0] != "dp" and axis[1] > 1]
+    return ".".join(found + [one for one in [strategy.sharding] if one != "none"])
+
+
 @torch.no_grad()
 def broadcast(model):
     """Give every process the weights and buffers of the first.

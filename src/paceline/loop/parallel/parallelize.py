@@ -64,7 +64,7 @@ def parallelize(
     model.to(device)
     if mesh is not None:
         devices.broadcast(model)
-    layout.choose(devices.layout_of(wanted, mesh))
+    layout.choose(devices.layout_of(wanted, mesh), devices.parts_of(wanted))
     _say(differences(model, wanted, layout.current()))
     example = _example(example, device)
     precision = precision or choice.get("precision")

@@ -36,7 +36,8 @@ def cut(model, strategy, mesh, example):
     _tidy(stage.submod, names)
     del pipe
     _let_go(model, stage.submod)
-    return Pipeline(stage, strategy, group, names, len(example[0]))
+    first = {name: held[0] for held in tied.values() for name in held}
+    return Pipeline(stage, strategy, group, names, first, len(example[0]))
 
 
 def traced(model, stages, example):
@@ -109,17 +110,19 @@ class Pipeline(nn.Module):
         module: What the stage computes, before it is wrapped.
         is_last: Whether it makes the outputs.
         is_stage: True: a save takes its weights for part of a model.
+        first_names: Of shared weights, by each of their names: what the whole model calls them.
     """
 
     is_stage = True
 
-    def __init__(self, stage, strategy, group, tied, num_samples):
+    def __init__(self, stage, strategy, group, tied, first_names, num_samples):
         super().__init__()
         own = stage.submod
         self._modules, self._parameters, self._buffers = (
             own._modules, own._parameters, own._buffers,
         )  # fmt: skip
         vars(self)["module"] = own
+        self.first_names = first_names
         self.is_last = stage.is_last
         self._stage, self._strategy, self._group = stage, strategy, group
         self._num_samples, self._weigh = num_samples, None

@@ -5,10 +5,13 @@ placed; the rest is a tree of plain values. The optimizer's state is named by it
 that it is found again on any number of ranks and under any wrapper.
 """
 
+import math
+
 import torch
 from torch.optim import Optimizer
 
 from paceline.loop.errors import LoopError
+from paceline.loop.saving import groups
 from paceline.loop.saving.values import decoded, encoded
 
 #: Names that wrappers put into those of parameters.
@@ -51,18 +54,44 @@ def put_together(objects, tree, read):
     """
     _compare("object", set(objects), set(tree))
     names = parameter_names(objects)
-    wanted, after = {}, []
+    is_part = any(is_module(one) and not is_whole(one) for one in objects.values())
+    wanted, after, matches = {}, [], {}
     for name, held in sorted(objects.items()):
         if is_module(held):
             after.append(_fill_module(name, held, tree[name], wanted))
         elif _is_named(held, names):
-            is_part = any(is_module(one) and not is_whole(one) for one in objects.values())
-            after.append(_fill_optimizer(name, held, names, tree[name], wanted, is_part))
-        else:
-            after.append(_fill_other(name, held, tree[name], wanted))
+            found = _matched(name, held, names, tree[name], is_part)
+            matches[id(held)] = (found, groups.count_of(tree[name]["groups"]))
+            after.append(_fill_optimizer(name, held, names, tree[name], wanted, found, is_part))
+    for name, held in sorted(objects.items()):
+        if not is_module(held) and not _is_named(held, names):
+            match = matches.get(id(getattr(held, "optimizer", None)))
+            after.append(_fill_other(name, held, tree[name], wanted, match))
     read(wanted)
     for finish in after:
         finish()
+
+
+def refuse_nameless(objects, was, now):
+    """Refuse optimizers that count their parameters, which may lie at other places now.
+
+    Args:
+        objects: As in `taken_apart`.
+        was: How weights were split when saved, for the message.
+        now: How they are.
+
+    Raises:
+        LoopError: An optimizer says its state in its own way, and weights are split in another.
+    """
+    names = parameter_names(objects)
+    for name, held in objects.items():
+        if isinstance(held, Optimizer) and not _is_named(held, names):
+            raise LoopError(
+                "`%s` counts its parameters instead of naming them, and they are split otherwise: "
+                "saved as %s, now %s" % (name, was or "whole", now or "whole"),
+                hint="go on with the strategy of the save, or an optimizer of torch.optim over "
+                "parameters of the model",
+            )
 
 
 def is_module(held):
@@ -94,8 +123,9 @@ def parameter_names(objects):
     for root in roots:
         held = objects[root]
         for module in held if isinstance(held, (list, tuple)) else [held]:
+            first = getattr(module, "first_names", {})
             for name, parameter in module.named_parameters():
-                plain = plain_name(name)
+                plain = first.get(plain_name(name), plain_name(name))
                 names.setdefault(id(parameter), plain if len(roots) == 1 else root + "." + plain)
     return names
 
@@ -122,11 +152,7 @@ def _optimizer_state(optimizer, names):
         for group in optimizer.param_groups
         for p in group["params"]
     }
-    groups = [
-        {key: value for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
-    return {"state": state, "groups": groups}
+    return {"state": state, "groups": groups.described(optimizer, names)}
 
 
 def _without_tensors(value, path, tensors):
@@ -214,44 +240,56 @@ def is_whole(held):
     return not isinstance(held, (list, tuple)) and not getattr(held, "is_stage", False)
 
 
-def _fill_optimizer(name, optimizer, names, tree, wanted, is_part):
+def _matched(name, optimizer, names, tree, is_part):
+    """The saved group of each group, where all parameters are in the save."""
+    own = {names[id(p)] for group in optimizer.param_groups for p in group["params"]}
+    _compare("`%s`: parameter" % name, own, set(tree["state"]), is_part)
+    return groups.matched(name, optimizer, names, tree["groups"])
+
+
+def _fill_optimizer(name, optimizer, names, tree, wanted, found, is_part):
     """Ask for the state of an optimizer, placed as its parameters are."""
     own = {names[id(p)]: p for group in optimizer.param_groups for p in group["params"]}
-    _compare("`%s`: parameter" % name, set(own), set(tree["state"]), is_part)
-    groups = decoded(tree["groups"])
-    if len(groups) != len(optimizer.param_groups):
-        raise LoopError(
-            "`%s` has %d groups of parameters, the save has %d"
-            % (name, len(optimizer.param_groups), len(groups)),
-            hint="make the optimizer as it was, or save into another folder",
-        )
     states = {}
     for key, parameter in own.items():
-        found = tree["state"][key]
-        states[key] = {
-            part: _room_for(value, parameter, wanted) if _is_tensor(value) else decoded(value)
-            for part, value in found.items()
-        }
+        for part, value in tree["state"][key].items():
+            for one in _tensors_in(value):
+                _check_cut("`%s`: `%s` of `%s`" % (name, part, key), one, parameter, is_part)
+                _room_for(one, parameter, wanted)
+        states[key] = {part: decoded(value) for part, value in tree["state"][key].items()}
+    settings = [{} if one is None else decoded(one["settings"]) for one in found]
+    for one in _tensors_in(settings):
+        _room_for(one, None, wanted)
 
     def finish():
         optimizer.state.clear()
         for key, parameter in own.items():
             if states[key]:
-                optimizer.state[parameter] = states[key]
-        for group, values in zip(optimizer.param_groups, groups):
+                optimizer.state[parameter] = _filled(states[key], wanted)
+        for group, values in zip(optimizer.param_groups, settings):
             for key, value in values.items():
                 group[key] = _filled(value, wanted)
 
-    for group in groups:
-        for value in group.values():
-            if _is_tensor(value):
-                _room_for(value, None, wanted)
     return finish
 
 
-def _fill_other(name, held, tree, wanted):
-    """Ask for the tensors of whatever else has a state."""
+def _check_cut(what, saved, parameter, is_part):
+    """Refuse a state that is not cut as its parameter is, where parameters are cut."""
+    size, own = math.prod(saved["shape"]), parameter.numel()
+    is_odd = saved["shape"] != list(parameter.shape) and size > 1
+    if is_odd and (hasattr(parameter, "to_local") or (is_part and size > own)):
+        raise LoopError(
+            "%s is %s, and the weight is %s: ranks that split the weight cannot split it alike"
+            % (what, saved["shape"], list(parameter.shape)),
+            hint="go on with `dp`, or with an optimizer that keeps one number for each weight",
+        )
+
+
+def _fill_other(name, held, tree, wanted, match):
+    """Ask for the tensors of whatever else has a state; match is of a scheduler's optimizer."""
     state = held.state_dict()
+    if match is not None:
+        tree = groups.arranged(tree, state, *match)
     found = {}
     _without_tensors(state, name, found)
     for value in _tensors_in(tree):
