@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,10 +57,14 @@ from paceline.planning.search.whole_strategies import (
     is_searched_whole,
     without_searched,
 )
+from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.job import Job
 
 if TYPE_CHECKING:
     from paceline.simulation.queue.figures import ServiceFigures
+
+#: Questions whose candidates are kept: those of a plan that is widened, and of the one before.
+_MOST_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -140,24 +145,63 @@ class Search:
         return self.question.job
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unlimited:
+    """A question without its deadline and budget; those alike share places and candidates.
+
+    Attributes:
+        catalog: Devices and offers, by identity as the next two.
+        workload: What is run.
+        calibration: Of the predictor.
+        text: Everything else that is asked.
+        question: All of it.
+    """
+
+    catalog: Catalog
+    workload: Workload
+    calibration: Calibration
+    text: str
+    question: Question = field(compare=False)
+
+    @classmethod
+    def of(cls, question: Question, catalog: Catalog) -> _Unlimited:
+        """What is left of a question."""
+        question = replace(question, goal=_without_limits(question.goal))
+        names = [f.name for f in fields(Question) if f.name not in ("workload", "calibration")]
+        return cls(
+            catalog=catalog,
+            workload=question.workload,
+            calibration=question.calibration,
+            text=repr([getattr(question, name) for name in names]),
+            question=question,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Evaluated:
+    """Candidates that a script can run, and their figures."""
+
+    candidates: CandidateTable
+    whole: WholeStrategies | None
+    evaluation: Evaluation
+
+
+def _without_limits(goal: Goal) -> Goal:
+    """The goal without what only chooses among candidates, which a user moves back and forth."""
+    return replace(goal, deadline_s=None, budget_usd=None)
+
+
 def run_search(question: Question, catalog: Catalog) -> Search:
-    """Evaluate every candidate.
+    """Evaluate every candidate; those of the last few questions, whatever their limits, are kept.
 
     Args:
         question: What is asked.
         catalog: Devices and offers.
     """
-    found = find_places(catalog, question.goal, today=question.today)
-    found = with_joined(found, catalog, question)
-    parts = [part for place in found.places for part in (place, *place.parts)]
-    devices = tuple({p.device.name: p.device for p in parts}.values())
-    forecast = choose_forecast(question, found, devices)
-    places = _place_table(question, found, devices)
-    ground = SearchContext(
-        question=question, places=found.places, devices=devices, table=places, forecast=forecast
-    )
-    candidates, whole = able_to_run(*_candidates(ground), forecast, question.goal)
-    evaluation = _evaluation(ground, candidates, whole)
+    asked = _Unlimited.of(question, catalog)
+    found, ground = _ground(asked)
+    evaluated = _evaluated(asked, _node_counts(question))
+    places, candidates, evaluation = ground.table, evaluated.candidates, evaluated.evaluation
     stated = constraints(evaluation, question.goal, question.job.amount)
     is_certain = np.isfinite(evaluation.steps.step_s) & ~is_rough(evaluation.steps.log_sigma)
     is_ranked = places.is_ranked[candidates.place] & is_certain
@@ -165,19 +209,47 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     return Search(
         question=question,
         found=found,
-        devices=devices,
-        forecast=forecast,
+        devices=ground.devices,
+        forecast=ground.forecast,
         places=places,
         candidates=candidates,
-        whole=whole,
+        whole=evaluated.whole,
         evaluation=evaluation,
         constraints=stated,
         is_certain=is_certain,
         is_ranked=is_ranked,
         is_feasible=np.logical_and.reduce([is_ranked, *(c.is_met for c in stated)]),
         objective=objective_values(evaluation, question.goal),
-        kinds=strategy_masks(candidates, forecast, whole),
+        kinds=strategy_masks(candidates, ground.forecast, evaluated.whole),
     )
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _ground(asked: _Unlimited) -> tuple[PlaceSearch, SearchContext]:
+    """Where it could run, and what one batch takes there."""
+    question, catalog = asked.question, asked.catalog
+    found = find_places(catalog, question.goal, today=question.today)
+    found = with_joined(found, catalog, question)
+    parts = [part for place in found.places for part in (place, *place.parts)]
+    devices = tuple({p.device.name: p.device for p in parts}.values())
+    return found, SearchContext(
+        question=question,
+        places=found.places,
+        devices=devices,
+        table=_place_table(question, found, devices),
+        forecast=choose_forecast(question, found, devices),
+    )
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...]) -> _Evaluated:
+    """What competes with so many machines, which is all that a limit says of it."""
+    _, ground = _ground(asked)
+    candidates, whole = able_to_run(
+        *_candidates(ground, node_counts), ground.forecast, asked.question.goal
+    )
+    evaluation = _evaluation(ground, candidates, whole)
+    return _Evaluated(candidates=candidates, whole=whole, evaluation=evaluation)
 
 
 def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> PlaceTable:
@@ -191,14 +263,15 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
     )
 
 
-def _candidates(ground: SearchContext) -> tuple[CandidateTable, WholeStrategies | None]:
+def _candidates(
+    ground: SearchContext, node_counts: tuple[int, ...]
+) -> tuple[CandidateTable, WholeStrategies | None]:
     """What competes; the last of them may have been searched as a whole."""
     question, places, forecast = ground.question, ground.table, ground.forecast
     pinned = pinned_strategy(question.goal, ground.places)
     if pinned is not None and question.is_training and not is_searched(pinned):
         stated = evaluate_pinned(ground, pinned)
         return stated.candidates, stated
-    node_counts = _node_counts(question)
     first = enumerate_candidates(
         places,
         forecast,
