@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from paceline.errors import UnknownNameError, close_names
+from paceline.model.names.adapters import refuse_adapter
 from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.front_ends import is_model_path
 from paceline.model.names.registry import Alias, names_of, patterns, words
@@ -31,11 +32,13 @@ def entry_of(typed: str) -> str:
 
     Raises:
         UnknownNameError: No such model; names that begin or look alike are in the hint.
+        InvalidInputError: A folder with an adapter.
     """
     if typed in names_of("zoo").written or ":" in typed or typed.endswith(".npz"):
         return _checked(typed)
     if is_model_path(typed):
         return typed
+    refuse_adapter(Path(typed))
     if _is_config(Path(typed)):
         return f"hf:{typed}"
     written = (typed, without_owner(typed))
