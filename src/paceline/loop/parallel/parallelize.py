@@ -5,6 +5,7 @@ and only *then* the optimizer, over what the wrappers left. An optimizer that is
 weights that nothing trains.
 """
 
+import inspect
 import json
 import os
 import sys
@@ -22,6 +23,12 @@ from .notation import PRECISIONS, parse, refusals, size
 
 #: What `paceline run PLAN` sets: the choice of the plan, as JSON.
 CHOICE_VARIABLE = "PACELINE_CHOICE"
+#: Whether buffers are sent before each forward pass: what newer releases of PyTorch call it.
+_SYNC_BUFFERS = (
+    "forward_sync_buffers"
+    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    else "broadcast_buffers"
+)
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -191,7 +198,7 @@ def _replicate(model, strategy, mesh):
         device_ids=ids,
         device_mesh=mesh["dp"],
         gradient_as_bucket_view=True,
-        broadcast_buffers=has_running_statistics(model),
+        **{_SYNC_BUFFERS: has_running_statistics(model)},
     )
 
 
