@@ -70,7 +70,7 @@ def test_what_is_chosen_elsewhere_is_refused_with_the_way_to_it(verb, rewrite: s
 
 
 def test_a_remedy_keeps_what_was_already_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["predict", "gpt2-xl", "--device", "RTX 2080 Ti", "--batch", "1"]
+    words = ["predict", "gpt2-xl", "--device", "GTX 1660", "--batch", "1"]
     assert main([*words, "--rewrite", "lora_rank=4"]) == 3
     out = " ".join(capsys.readouterr().out.split())
     remedy = re.search(r"batch 1 fits with (--rewrite lora_rank=4.*?): ", out)

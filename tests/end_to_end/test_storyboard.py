@@ -63,7 +63,7 @@ def test_minute_1_a_plan_and_its_file(tmp_path: Path) -> None:
     assert out.startswith("Rent ")
     assert " USD, fits, in time with " in out.splitlines()[0]
     assert "\nResNet-50 · training · 1,281,167 images × 90 epochs" in out
-    assert "assumed: reference job" in out
+    assert "reference job: ImageNet-1k" in out
     for word in ("why:", "sensitivity:", "excluded:", "next:"):
         assert f"\n{word}" in out
     assert max(map(len, out.splitlines())) <= 100

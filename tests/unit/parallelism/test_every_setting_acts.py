@@ -42,6 +42,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "precision": [{"precision": name} for name in ("fp32", "fp16", "fp8")],
     "compiler": [{"compiler": name} for name in ("compiled", "xla")],
     "checkpointing": [{"checkpointing": name} for name in ("selective", "block", "full")],
+    "checkpoint_blocks": [{"checkpointing": "block", "checkpoint_blocks": "1/2"}],
     "platform": [{"platform": name} for name in ("rocm", "cpu")],
     "channels_last": [{"channels_last": False}],
     "attention": [{"attention": name} for name in ("math", "vendor", "memory-efficient")],
@@ -50,7 +51,9 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "lora_rank": [{"lora_rank": 8}],
     "lora_modules": [{"lora_rank": 8, "lora_modules": ("*.q_proj", "*.attn", "*.q", "*.to_q")}],
     "offload": [{"offload": name} for name in ("optimizer", "activations")],
-    "training_format": [{"training_format": n} for n in ("autocast", "half-weights", "pure")],
+    "training_format": [
+        {"training_format": n} for n in ("autocast", "half-weights", "pure", "narrow-autocast")
+    ],
     "inference_format": [{"inference_format": "autocast"}],
     "accumulates": [{"accumulates": True}],
     "frozen_weights": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from functools import cache
 from itertools import pairwise
 
@@ -223,9 +223,22 @@ def test_once_every_price_is_old_they_are_ranked_and_it_says_so_first():
     assert "old prices" in plan.assumptions[0]
 
 
+def first_of_the_job(plan):
+    """The first assumption; the age of the catalogue, which is no part of the job, goes before."""
+    age, *others = plan.assumptions
+    return others[0] if age.startswith("no price is younger") else age
+
+
+def test_a_catalogue_of_another_season_says_so_first():
+    newest = max(o.priced_on for o in catalog().offers if o.priced_on)
+    soon, late = (planned("mnist-cnn", today=newest + timedelta(days=n)) for n in (92, 93))
+    assert "younger" not in soon.assumptions[0]
+    assert late.assumptions[0].startswith("no price is younger than three months")
+
+
 def test_without_work_the_reference_job_is_the_first_assumption():
     plan = planned("resnet50")
-    assert plan.assumptions[0].startswith("reference job")
+    assert first_of_the_job(plan).startswith("reference job")
     assert plan.workload.num_samples == 1_281_167
     assert plan.workload.num_epochs == 90
 
@@ -233,7 +246,7 @@ def test_without_work_the_reference_job_is_the_first_assumption():
 def test_without_a_reference_job_there_are_rates_and_cost_per_million():
     anonymous = replace(workload("resnet50"), reference_job=None)
     plan = make_plan(anonymous, Goal(max_devices=8), WORK, catalog(), today=TODAY, options=OPTIONS)
-    assert "per million" in plan.assumptions[0]
+    assert "per million" in first_of_the_job(plan)
     assert plan.choices[0].time_s is None
     assert plan.choices[0].usd_per_million_samples.mid > 0
 
