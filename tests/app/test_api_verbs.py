@@ -12,6 +12,7 @@ import click
 import pytest
 
 import paceline
+from paceline.app.api.decisions import FolderOptions
 from paceline.app.api.machine import MeasureOptions
 from paceline.app.api.stack import HostOptions, StackOptions
 from paceline.app.goal_options import ClusterOptions, PlanOptions, RequestOptions
@@ -31,6 +32,7 @@ ONLY_TYPED = {
     "predict": {"machine"},
     "score": {"explain"},
     "calibrate": {"is_list", "undo"},
+    "feed": {"damaged"},
     "deploy": {"is_list", "dry_run", "force", "folder"},
     "run": {"quiet"},
     "web": {"open_page"},
@@ -39,6 +41,7 @@ ONLY_TYPED = {
 OTHERWISE = {"to": "target", "price": "price_usd", "electricity": "usd_per_kwh"}
 TABLES = {
     "PlanOptions": PlanOptions,
+    "FolderOptions": FolderOptions,
     "MeasureOptions": MeasureOptions,
     "HostOptions": HostOptions,
     "StackOptions": StackOptions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 import paceline
 from paceline.app.api import running, training
+from paceline.app.main import main
 from paceline.errors import InvalidInputError
 from paceline.watch.command import RATE_VARIABLE, choice_setting
 
@@ -68,3 +70,14 @@ def test_the_rate_of_interruptions_reaches_the_loop(plan) -> None:
     assert float(setting[RATE_VARIABLE]) == pytest.approx(2 * 0.10536 / 730.5, rel=1e-2)
     unknown = replace(place, interruption_frac_per_month=None)
     assert RATE_VARIABLE not in choice_setting(replace(chosen, place=unknown))
+
+
+def test_the_verdict_is_json_on_standard_error(monkeypatch, capsys, tmp_path) -> None:
+    """Standard output is the script's own; its exit status is the verb's."""
+    monkeypatch.setattr(training, "command_of", lambda *_, **__: ["sh", "-c", "exit 3"])
+    words = ["train", "net", "--data", "generated", "--runs", str(tmp_path / "runs")]
+    assert main([*words, "--json", "--output", str(tmp_path / "verdict.json")]) == 3
+    said = capsys.readouterr()
+    verdict = json.loads(said.err[said.err.index("{") :])
+    assert (said.out, verdict["kind"], verdict["status"]) == ("", "run", 3)
+    assert json.loads((tmp_path / "verdict.json").read_text())["status"] == 3

@@ -14,8 +14,11 @@ from calls.listed import read_calls
 
 from paceline.app.main import VERBS, main
 
-#: They measure this machine, or need a package that draws.
-MEASURING = {"doctor", "measure", "compare", "stacks", "export", "ceilings", "report", "run", "web"}
+#: They measure this machine, run a model on it, or need a package that draws.
+MEASURING = {
+    "doctor", "measure", "compare", "stacks", "export", "ceilings", "report", "run", "web", "train",
+    "infer",
+}  # fmt: skip
 #: They write elsewhere what is compared already, or need a framework.
 ELSEWHERE = {"--help", "--json", "--output", "--folder", "--force", "--python"}
 CALLS = read_calls()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, answer_of, say, to_json
+from paceline.app.output import Answer, Form, answer_of, say, to_json
 
 if TYPE_CHECKING:
     from paceline.watch.verdict import RunSummary
@@ -19,6 +19,10 @@ _RunName = Annotated[
     Argument(metavar="RUN", help="Its name or how that begins; the newest run without."),
 ]
 _Runs = Annotated[Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")]
+#: Where the verdict is written beside standard error, which it shares with the watched command.
+VerdictFile = Annotated[
+    Path | None, Option(help="Write the verdict to this file, too.", flags=("--output", "-o"))
+]
 
 
 def register(app: Commands) -> None:
@@ -73,10 +77,7 @@ def run(
     runs: _Runs = None,
     form: common.Format = "text",
     is_json: common.Json = False,
-    output: Annotated[
-        Path | None,
-        Option(help="Write the verdict to this file, too.", flags=("--output", "-o")),
-    ] = None,
+    output: VerdictFile = None,
 ) -> int:
     """Run a training command unchanged and watch it: paceline run [PLAN] -- python train.py.
 
@@ -88,8 +89,6 @@ def run(
     """
     from paceline.app.api.running import run as run_command
     from paceline.app.options import pairs
-    from paceline.reporting.screens.runs import verdict_lines
-    from paceline.watch.command import end_like
 
     wanted = common.form_of(form, is_json=is_json)
     told = _silent if quiet else tell
@@ -98,14 +97,7 @@ def run(
         stall_after=stall_after, facts=facts or (), calibration=calibration, runs=runs,
         on=on, settings=pairs(settings or []), directory=directory, detach=detach, on_notice=told,
     )  # fmt: skip
-    if output is not None:
-        say(_shown(summary), wanted, output)
-    if wanted == "json" and not quiet:
-        print(to_json(summary, kind="run"), file=sys.stderr)
-    else:
-        for line in verdict_lines(summary):
-            told(line)
-    return end_like(summary.status or 0)
+    return end_with_verdict(summary, wanted, output, quiet=quiet)
 
 
 @common.answers
@@ -162,6 +154,33 @@ def _shown(summary: RunSummary) -> Answer:
     from paceline.reporting.screens.runs import ledger_table, summary_lines
 
     return answer_of("run", summary, "\n".join(summary_lines(summary)), ledger_table(summary))
+
+
+def end_with_verdict(
+    summary: RunSummary, wanted: Form, output: Path | None, *, quiet: bool = False
+) -> int:
+    """Say how a watched command ended, on standard error, and end as it did.
+
+    Args:
+        summary: What was watched.
+        wanted: As JSON, or as lines of the watcher.
+        output: A file that has the verdict, too, in that form; none if None.
+        quiet: Say nothing: the file and the run folder have it.
+
+    Returns:
+        The command's exit status.
+    """
+    from paceline.reporting.screens.runs import verdict_lines
+    from paceline.watch.command import end_like
+
+    if output is not None:
+        say(_shown(summary), wanted, output)
+    if wanted == "json" and not quiet:
+        print(to_json(summary, kind="run"), file=sys.stderr)
+    elif not quiet:
+        for line in verdict_lines(summary):
+            tell(line)
+    return end_like(summary.status or 0)
 
 
 def tell(line: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.verbs.run import VerdictFile
 
 
 def register(app: Commands) -> None:
@@ -47,23 +48,24 @@ def train(
     runs: Annotated[
         Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")
     ] = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: VerdictFile = None,
 ) -> int:
     """Train so that a kill costs little: paceline train PLAN|MODEL --data FOLDER.
 
     The same command goes on where a killed run was, on any number of processes. It is watched as
-    `paceline run` watches a script: lines of the watcher go to standard error.
+    `paceline run` watches a script: lines of the watcher go to standard error; the verdict there
+    is JSON with --json.
     """
     from paceline.app.api.training import train as train_model
-    from paceline.app.verbs.run import tell
-    from paceline.reporting.screens.runs import verdict_lines
-    from paceline.watch.command import end_like
+    from paceline.app.verbs.run import end_with_verdict, tell
 
+    wanted = common.form_of(form, is_json=is_json)
     summary = train_model(
         what, data=data, epochs=epochs, batch=batch, optimizer=optimizer, rate=rate, size=size,
         classes=classes, samples=samples, seed=seed, saves=saves, processes=processes,
         restarts=restarts, choice=choice, python=python, facts=facts or (),
         calibration=calibration, runs=runs, on_notice=tell,
     )  # fmt: skip
-    for line in verdict_lines(summary):
-        tell(line)
-    return end_like(summary.status or 0)
+    return end_with_verdict(summary, wanted, output)
