@@ -4,6 +4,7 @@ A `DataLoader` over a map-style dataset gets our batch sampler. Any other iterab
 its own state, or read again up to where it was.
 """
 
+import os
 import random
 import sys
 import time
@@ -23,6 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from paceline.loop import layout, order
 from paceline.loop.errors import LoopError
+from paceline.loop.orphans import EndsWith
 from paceline.loop.saving.notices import held_back
 
 try:
@@ -76,7 +78,7 @@ class Ordered:
             collate_fn=loader.collate_fn,
             pin_memory=loader.pin_memory,
             timeout=loader.timeout,
-            worker_init_fn=loader.worker_init_fn,
+            worker_init_fn=EndsWith(os.getpid(), loader.worker_init_fn),
             generator=torch.Generator(),
             **more,
         )

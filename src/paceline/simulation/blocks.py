@@ -61,10 +61,13 @@ def as_sure(steps: Steps, alone: Steps, machine: Machine, num_devices: int) -> S
     """
     link = LinkTable.from_links([machine.device_link])
     sharing = sharing_log_sigma(link, min(num_devices, machine.devices_per_node))
+    # What does not fit takes for ever: nobody asks how sure that is.
+    is_timed = np.isfinite(steps.step_s)
+    exposed_s = np.where(is_timed, steps.lost_s, 0.0)
+    alone_s = np.where(is_timed, steps.step_s, 1.0) - exposed_s
     log_sigma = step_log_sigma(
-        alone.device_log_sigma, alone_s=steps.step_s - steps.lost_s, exposed_s=steps.lost_s,
-        sharing_log_sigma=sharing,
-    )  # fmt: skip
+        alone.device_log_sigma, alone_s=alone_s, exposed_s=exposed_s, sharing_log_sigma=sharing
+    )
     low_frac = alone.memory_low_bytes / alone.memory_mid_bytes
     return replace(
         steps,
