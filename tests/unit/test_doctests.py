@@ -24,7 +24,7 @@ _MODULES = sorted(
 def test_examples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name.startswith("paceline.frontends."):
         # A worker finds the modules beside it, and those that rebuild, by their bare names.
-        for folder in (name.split(".")[2], "rebuilt"):
+        for folder in (name.split(".")[2], "rebuilt", "torch"):
             monkeypatch.syspath_prepend(str(_PACKAGE / "frontends" / folder))
     results = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
     assert results.attempted

@@ -54,7 +54,7 @@ def _kind(shape, dtype, outputs, has_seq):
 def _described(shape, dtype):
     """One item of an input, in words.
 
-    >>> _described(("batch", "length", 10), torch.float32)
+    >>> _described((FREE_BATCH, FREE_LENGTH, 10), None)
     'steps of 10'
     """
     if FREE_LENGTH in shape:

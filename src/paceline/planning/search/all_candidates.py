@@ -181,6 +181,7 @@ class _Unlimited:
 class _Evaluated:
     """Candidates that a script can run, and their figures."""
 
+    places: PlaceTable
     candidates: CandidateTable
     whole: WholeStrategies | None
     evaluation: Evaluation
@@ -199,9 +200,13 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         catalog: Devices and offers.
     """
     asked = _Unlimited.of(question, catalog)
-    found, ground = _ground(asked)
+    if asked not in _FORECASTS:
+        found, devices, _ = _ground(asked)
+        _FORECASTS[asked] = choose_forecast(asked.question, found, devices)
+    found, devices, _ = _ground(asked)
+    forecast = _FORECASTS[asked]
     evaluated = _evaluated(asked, _node_counts(question))
-    places, candidates, evaluation = ground.table, evaluated.candidates, evaluated.evaluation
+    places, candidates, evaluation = evaluated.places, evaluated.candidates, evaluated.evaluation
     stated = constraints(evaluation, question.goal, question.job.amount)
     is_certain = np.isfinite(evaluation.steps.step_s) & ~is_rough(evaluation.steps.log_sigma)
     is_ranked = places.is_ranked[candidates.place] & is_certain
@@ -209,8 +214,8 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     return Search(
         question=question,
         found=found,
-        devices=ground.devices,
-        forecast=ground.forecast,
+        devices=devices,
+        forecast=forecast,
         places=places,
         candidates=candidates,
         whole=evaluated.whole,
@@ -220,36 +225,49 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         is_ranked=is_ranked,
         is_feasible=np.logical_and.reduce([is_ranked, *(c.is_met for c in stated)]),
         objective=objective_values(evaluation, question.goal),
-        kinds=strategy_masks(candidates, ground.forecast, evaluated.whole),
+        kinds=strategy_masks(candidates, forecast, evaluated.whole),
     )
 
 
+class _Kept(dict[_Unlimited, Forecast]):
+    """The forecasts of the last few questions."""
+
+    def __setitem__(self, asked: _Unlimited, forecast: Forecast) -> None:
+        while len(self) >= _MOST_KEPT:
+            del self[next(iter(self))]
+        super().__setitem__(asked, forecast)
+
+
+_FORECASTS = _Kept()
+
+
 @lru_cache(maxsize=_MOST_KEPT)
-def _ground(asked: _Unlimited) -> tuple[PlaceSearch, SearchContext]:
-    """Where it could run, and what one batch takes there."""
+def _ground(asked: _Unlimited) -> tuple[PlaceSearch, tuple[Device, ...], PlaceTable]:
+    """Where it could run, on which devices, and the terms there."""
     question, catalog = asked.question, asked.catalog
     found = find_places(catalog, question.goal, today=question.today)
     found = with_joined(found, catalog, question)
     parts = [part for place in found.places for part in (place, *place.parts)]
     devices = tuple({p.device.name: p.device for p in parts}.values())
-    return found, SearchContext(
-        question=question,
-        places=found.places,
-        devices=devices,
-        table=_place_table(question, found, devices),
-        forecast=choose_forecast(question, found, devices),
-    )
+    return found, devices, _place_table(question, found, devices)
 
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...]) -> _Evaluated:
     """What competes with so many machines, which is all that a limit says of it."""
-    _, ground = _ground(asked)
+    found, devices, table = _ground(asked)
+    ground = SearchContext(
+        question=asked.question,
+        places=found.places,
+        devices=devices,
+        table=table,
+        forecast=_FORECASTS[asked],
+    )
     candidates, whole = able_to_run(
         *_candidates(ground, node_counts), ground.forecast, asked.question.goal
     )
     evaluation = _evaluation(ground, candidates, whole)
-    return _Evaluated(candidates=candidates, whole=whole, evaluation=evaluation)
+    return _Evaluated(places=table, candidates=candidates, whole=whole, evaluation=evaluation)
 
 
 def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> PlaceTable:
