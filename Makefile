@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax stories soak accuracy accuracy-fits accuracy-power accuracy-clusters \
+.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax stories site gallery soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving panel \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
@@ -60,6 +60,13 @@ stories: $(TEST_VENV)/.paceline  ## Ten stories in the local page with chromium 
 	npm pack --silent --pack-destination build axe-core@4.14.1 && tar -xzf build/axe-core-4.14.1.tgz -C build
 	AXE_CORE=build/package/axe.min.js PACELINE_PICTURES=docs/images $(TEST_PYTHON) -m pytest -m slow tests/browser
 	$(TEST_PYTHON) tools/web_bench.py --fuzz 10000 --out benchmarks/web.md
+
+site: build/site-python/.made  ## Build the documentation site from docs/ into build/site; any warning fails
+	NO_MKDOCS_2_WARNING=1 build/site-python/bin/mkdocs build --strict --quiet
+
+gallery: $(TEST_VENV)/.paceline  ## Draw the pictures of docs/gallery.md again, one minute of measuring among them
+	$(TEST_PYTHON) -m paceline measure mnist-cnn --batch 16,64,256 --devices 1,2 --store build/gallery
+	$(TOOL) documentation.gallery build/gallery
 
 soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples, and laws over the whole zoo
 	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "soak or (hypothesis and ($(USUAL) or slow))"
@@ -146,4 +153,10 @@ $(TEST_VENV)/.paceline: requirements/core.txt requirements/test.txt requirements
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-deps -r requirements/model_zoos.txt
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+build/site-python/.made: requirements/site.txt
+	@mkdir -p build
+	@test -x build/site-python/bin/python || "$$(tools/find_python)" -m venv build/site-python
+	@build/site-python/bin/python $(PIP_INSTALL) -r requirements/site.txt
 	@touch $@
