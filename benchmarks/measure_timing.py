@@ -31,7 +31,7 @@ for name in ("nms", "qnms"):
 
 import engine  # noqa: E402
 import timm  # noqa: E402
-import torch_models  # noqa: E402
+from torch_networks import zoo  # noqa: E402
 
 Step = Callable[[], object]
 SETTINGS = {
@@ -41,9 +41,9 @@ SETTINGS = {
 timm_resnet18 = partial(timm.create_model, "resnet18")
 #: Model, input, whether it trains, and seconds of each turn.
 CASES = {
-    "mnist-cnn b8 forward": (torch_models.MnistCnn, (8, 1, 28, 28), False, 0.2),
-    "mnist-cnn b8 step": (torch_models.MnistCnn, (8, 1, 28, 28), True, 0.2),
-    "mnist-cnn b128 step": (torch_models.MnistCnn, (128, 1, 28, 28), True, 0.8),
+    "mnist-cnn b8 forward": (zoo.MnistCnn, (8, 1, 28, 28), False, 0.2),
+    "mnist-cnn b8 step": (zoo.MnistCnn, (8, 1, 28, 28), True, 0.2),
+    "mnist-cnn b128 step": (zoo.MnistCnn, (128, 1, 28, 28), True, 0.8),
     "timm resnet18 b1 forward": (
         partial(timm.create_model, "resnet18"),
         (1, 3, 64, 64),

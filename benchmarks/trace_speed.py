@@ -25,9 +25,11 @@ NUM_RUNS = 5
 SCRIPT = """
 import json, resource, sys, time
 sys.path.insert(0, {folder!r})
-import torch, torch_worker, torch_subjects, torch_models, torch_recorder
+import torch, torch_worker
+import torch_entries.subjects, torch_tracing.recorder
+from torch_networks import zoo
 from paceline.model.reading.load import workload_from_report
-torch_models.import_torchvision()
+zoo.import_torchvision()
 request = {{"entry": {entry!r}, "task": {task!r}, "image_size": None}}
 started = time.process_time()
 report = json.loads(json.dumps(torch_worker.serve(request, lambda text: None)))

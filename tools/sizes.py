@@ -20,8 +20,8 @@ from pathlib import Path
 MAX_FUNCTION_LINES = 80
 MAX_MODULE_LINES = 600
 MAX_FOLDER_MODULES = 15
-#: Folders of one kind of plug-in: verbs, launch targets, engines, readers of one framework.
-PLUG_INS = ("app/verbs", "deployment/targets", "execution/engines", "frontends/torch")
+#: Folders of one kind of plug-in: verbs, launch targets, engines.
+PLUG_INS = ("app/verbs", "deployment/targets", "execution/engines")
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "paceline"
 #: What keeps the bounds without standing in the table.

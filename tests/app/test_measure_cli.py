@@ -180,12 +180,12 @@ def test_what_is_known_by_its_sizes_alone_is_not_measured(name, capsys):
 
 
 def test_the_zoo_is_measured_but_where_only_the_tracer_has_its_inputs(monkeypatch):
-    torch_models = pytest.importorskip("torch") and _module_of_engines(monkeypatch)
+    zoo = pytest.importorskip("torch") and _module_of_engines(monkeypatch)
     bare = {name for name in zoo_facts() if torchvision_name(name) is None}
     prefixed = {name for name in bare if zoo_facts()[name].entry.startswith("torchvision:")}
-    assert bare - prefixed - TRACED_ONLY == {n for n in torch_models.ZOO if n in bare}
+    assert bare - prefixed - TRACED_ONLY == {n for n in zoo.ZOO if n in bare}
 
 
 def _module_of_engines(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(paceline.__file__).parent / "frontends" / "torch"))
-    return importlib.import_module("torch_models")
+    return importlib.import_module("torch_networks.zoo")

@@ -85,13 +85,13 @@ def published_entries() -> list[str]:
 
 def rebuilt_entries() -> list[str]:
     """Those that the trace worker builds, in other sizes too."""
-    schemes = worker("torch_subjects")._PUBLISHED.items()
+    schemes = worker("torch_entries.subjects")._PUBLISHED.items()
     return [f"{scheme}:{name}" for scheme, home in schemes for name in worker(home)._MODELS]
 
 
 def library_names() -> Iterator[tuple[str, str]]:
     """Library and name of every model of timm and torchvision, older names of timm included."""
-    torchvision = worker("torch_models").import_torchvision()
+    torchvision = worker("torch_networks.zoo").import_torchvision()
     timm = import_module("timm")
     older = sorted(import_module("timm.models._registry")._deprecated_models)
     yield from (("timm", name) for name in timm.list_models())
@@ -130,7 +130,7 @@ def _meant(name: str) -> str:
 
 def _counted(entry: str) -> str:
     """Empty for a model that is refused: its kernels are a CPU's, or its library took it away."""
-    subjects = worker("torch_subjects")
+    subjects = worker("torch_entries.subjects")
     build = subjects.build_subject if is_built_here(entry) else subject
     try:
         model = build({"entry": entry}).model

@@ -45,7 +45,7 @@ def worker(name: str) -> Any:
 
 def all_builders() -> dict[str, Callable[[], Any]]:
     """Builders by entry: ``published_speech:jasper``, ``dcgan``. Needs torch."""
-    worker("torch_models")
+    worker("torch_networks.zoo")
     found: dict[str, Callable[[], Any]] = {}
     for scheme, home in _SCHEMES.items():
         models = importlib.import_module(f"networks.builders.{home}").MODELS
@@ -117,11 +117,11 @@ def path_of(entry: str, task: Task) -> Path:
 def subject(request: dict[str, Any]) -> Any:
     """What the worker traces of an entry: its job, in the words of its own class."""
     job = _job(request["entry"])
-    made = worker("torch_subjects").job_subject(job, request)
-    made.described = worker("torch_subjects").item_of(job)
+    made = worker("torch_entries.subjects").job_subject(job, request)
+    made.described = worker("torch_entries.subjects").item_of(job)
     made.taken = getattr(made.model, "taken", made.taken)
     return made
 
 
 def _job(entry: str) -> Any:
-    return worker("torch_building").build(all_builders()[entry])
+    return worker("torch_entries.building").build(all_builders()[entry])

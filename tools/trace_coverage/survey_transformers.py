@@ -73,7 +73,7 @@ def traced(subject: Any, name: str, task: Task) -> str:
 
 def survey(name: str) -> dict[str, object]:
     """One line of the table."""
-    hf = importlib.import_module("torch_hf")
+    hf = importlib.import_module("torch_transformers.families")
     start = time.process_time()
     row: dict[str, object] = dict.fromkeys(COLUMNS, "")
     row["model_class"] = name
@@ -97,7 +97,7 @@ def main(out: str, share: str = "0/1") -> None:
     """Survey the classes of one share that are still to do."""
     warnings.simplefilter("ignore")
     sys.path.insert(0, str(WORKERS))
-    importlib.import_module("torch_models").import_torchvision()
+    importlib.import_module("torch_networks.zoo").import_torchvision()
     shard, num_shards = (int(part) for part in share.split("/"))
     path, done = Path(out), surveyed(Path(out))
     with path.open("a", newline="", encoding="utf-8") as file:

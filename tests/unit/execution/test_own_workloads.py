@@ -88,7 +88,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     before = set(sys.modules)
     yield import_module("torch_engine")
     for name in set(sys.modules) - before:
-        if name in ("torch_engine", "engine", "torch_structures", "ownworkloads"):
+        if name in ("torch_engine", "engine", "torch_tracing.structures", "ownworkloads"):
             del sys.modules[name]
 
 

@@ -73,7 +73,7 @@ def answers(read) -> bool:
     said = None
     try:
         read()
-    except module("request_errors").RequestError as error:
+    except module("torch_entries.request_errors").RequestError as error:
         said = str(error).strip()
     assert said is None or 0 < len(said) < 2000
     return said is None

@@ -99,7 +99,7 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: text[:20])
 def test_what_is_not_read_is_refused_in_one_sentence(text):
-    with pytest.raises(module("request_errors").RequestError, match=BAD[text]):
+    with pytest.raises(module("torch_entries.request_errors").RequestError, match=BAD[text]):
         read(text)
 
 

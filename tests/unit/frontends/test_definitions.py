@@ -23,7 +23,7 @@ def count(shapes):
 
 @cache
 def theirs(name, **settings):
-    torchvision = module("torch_models").import_torchvision()
+    torchvision = module("torch_networks.zoo").import_torchvision()
     with torch.device("meta"):
         return getattr(torchvision.models, name)(**settings)
 

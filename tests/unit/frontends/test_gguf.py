@@ -31,7 +31,7 @@ def read(path, content):
 
 
 def refusal(path, content):
-    with pytest.raises(module("request_errors").RequestError) as caught:
+    with pytest.raises(module("torch_entries.request_errors").RequestError) as caught:
         module("gguf_config").settings_of(read(path, content))
     assert caught.value.kind == "bad-gguf"
     return str(caught.value)
@@ -43,7 +43,7 @@ def test_a_header_is_the_model_that_it_was_made_of(name, tmp_path, monkeypatch):
     path, request = tmp_path / "model.gguf", {"task": "infer"}
     path.write_bytes(RELEASES[name])
     found = module("gguf_worker").subject({**request, "entry": str(path)})
-    base = module("torch_hf").hf_subject(name, request)
+    base = module("torch_transformers.families").hf_subject(name, request)
     shapes = [
         {key: one.shape for key, one in subject.model.named_parameters()}
         for subject in (found, base)
@@ -128,7 +128,7 @@ def test_two_thousand_damaged_headers_end_in_one_sentence_or_a_model(tmp_path):
             settings = module("gguf_config").settings_of(found)
             assert module("gguf_config").num_parameters(found) > 0
             assert 1 <= settings["num_hidden_layers"] <= 1_024
-        except module("request_errors").RequestError as error:
+        except module("torch_entries.request_errors").RequestError as error:
             said.append(str(error))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

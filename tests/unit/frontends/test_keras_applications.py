@@ -59,7 +59,9 @@ def test_another_side_is_as_keras_would_build_it():
 
 def test_an_unknown_application_is_named_with_its_neighbours():
     keras_worker = module("keras_worker")
-    with pytest.raises(module("request_errors").RequestError, match="ResNet50") as caught:
+    with pytest.raises(
+        module("torch_entries.request_errors").RequestError, match="ResNet50"
+    ) as caught:
         keras_worker.subject({"entry": "keras:ResNet5", "task": "train"})
     assert caught.value.kind == "unknown-model"
     assert keras_worker.subject({"entry": "keras:resnet50", "task": "train"}).kind == "image"

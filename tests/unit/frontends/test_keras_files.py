@@ -86,13 +86,13 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_not_read_is_refused_in_one_sentence(name):
     settings, said = BAD[name]
-    with pytest.raises(module("request_errors").RequestError, match=said):
+    with pytest.raises(module("torch_entries.request_errors").RequestError, match=said):
         subject_of(settings)
 
 
 def test_a_file_is_no_zip_or_a_bomb_or_holds_no_model(tmp_path):
     path, read = tmp_path / "m.keras", module("keras_file").read_settings
-    refused = module("request_errors").RequestError
+    refused = module("torch_entries.request_errors").RequestError
     for content, said in ((b"", "zip"), (b"PK\x03\x04 no", "zip"), (None, "cannot be read")):
         path = tmp_path / "none.keras" if content is None else path
         if content is not None:

@@ -49,7 +49,7 @@ def test_parameters_of_networks_with_more_heads_are_the_published_ones(name):
 )
 def test_a_counter_of_the_step_counts_the_same(name):
     entry = f"torchvision:{name}"
-    workers = [worker(one) for one in ("torch_worker", "torch_subjects")]
+    workers = [worker(one) for one in ("torch_worker", "torch_entries.subjects")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         subject = workers[1].build_subject({"entry": entry, "image_size": 256})
@@ -116,7 +116,7 @@ def test_rf_detr_has_the_operations_of_its_release(name, published):
 def test_a_segmenter_draws_what_a_text_names(task):
     """SAM 3: nearly all its work is that of an encoder on 72×72 patches of the picture."""
     workload = trace_here("hf:sam3", task=task)
-    subject = worker("torch_hf").hf_subject("sam3", {})
+    subject = worker("torch_transformers.families").hf_subject("sam3", {})
     assert "a text of 32 tokens" in subject.taken
     encoder = sum(p.numel() for p in subject.model.vision_encoder.backbone.layers.parameters())
     flop = workload.passes[0].graph.ops.flop.sum()

@@ -34,5 +34,5 @@ def test_the_heads_of_a_dilated_network_hold_most_of_its_parameters():
 
 @pytest.mark.parametrize("name", ["cascade_mask_rcnn_R_50_FPN", "retinanet_R_50_C4", "yolo"])
 def test_another_network_is_refused_with_those_that_are_known(name):
-    with pytest.raises(worker("torch_subjects").RequestError, match="X_101_32x8d with FPN"):
+    with pytest.raises(worker("torch_entries.subjects").RequestError, match="X_101_32x8d with FPN"):
         traced(name)

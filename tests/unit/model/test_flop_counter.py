@@ -49,7 +49,7 @@ def sum_of(output):
     [*IMAGE.items(), *(pytest.param(*i, marks=pytest.mark.slow) for i in SLOW_IMAGE.items())],
 )
 def test_a_real_step_of_torchvision_counts_the_same(name, size):
-    models = worker("torch_models").import_torchvision().models
+    models = worker("torch_networks.zoo").import_torchvision().models
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = getattr(models, name)(weights=None)
@@ -62,7 +62,7 @@ def test_a_real_step_of_a_language_model_counts_the_same_but_for_attention():
     """A CPU's attention stores no scores and counts no backward; so attention is left out."""
     fields = dict(f.split("=") for f in SMALL_LM.partition(":")[2].split(","))
     given = {k: int(v) if v.isdigit() else v for k, v in fields.items()}
-    model = worker("torch_models").transformer(**given)
+    model = worker("torch_networks.zoo").transformer(**given)
     graph = trace_here(SMALL_LM).passes[0].graph
     is_attention = graph.ops.dims[:, 6, :].any(axis=1) & (graph.ops.flop.sum(axis=1) > 0)
     with FlopCounterMode(display=False) as counter:

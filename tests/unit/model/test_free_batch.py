@@ -43,7 +43,7 @@ def totals(workload, batch, seq):
 )  # fmt: skip
 def test_traced_once_is_traced_at_that_point(entry, task, batch, seq, monkeypatch):
     once = totals(trace_here(entry, task=task), batch, seq)
-    points = worker("torch_points")
+    points = worker("torch_tracing.trace_points")
     # The point asked for becomes one of those that are seen, where nothing is interpolated.
     monkeypatch.setattr(points, "BATCHES", (batch, batch + 16, batch + 32))
     monkeypatch.setattr(points, "SEQUENCES", (seq, seq + 128))

@@ -21,7 +21,7 @@ def flop_of(graph, kind, batch, seq, phase=Phase.FORWARD):
     ],
 )  # fmt: skip
 def test_an_item_has_the_shape_of_its_kind(name, shape):
-    subject = worker("torch_hf").hf_subject(name, {})
+    subject = worker("torch_transformers.families").hf_subject(name, {})
     assert tuple(subject.shape) == shape
 
 
@@ -82,7 +82,7 @@ def test_a_sound_is_told_by_its_frames_and_has_no_length():
 )
 def test_a_detector_that_is_asked_takes_pictures_and_their_texts(name, texts):
     """One text of all names, or a text of each of the 80 classes of COCO."""
-    subject = worker("torch_hf").hf_subject(name, {})
+    subject = worker("torch_transformers.families").hf_subject(name, {})
     given = subject.inputs(2, 1)
     assert tuple(given["input_ids"].shape) == texts
     assert tuple(given["pixel_values"].shape) == (2, *subject.shape)

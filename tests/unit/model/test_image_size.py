@@ -74,7 +74,7 @@ def refusal(entry: str, **sizes: int) -> PacelineError:
         with pytest.raises(PacelineError) as of_graph:
             load_workload(entry, task="infer", **sizes)
         return of_graph.value
-    with pytest.raises(worker("torch_subjects").RequestError) as refused:
+    with pytest.raises(worker("torch_entries.subjects").RequestError) as refused:
         trace_here(entry, task="infer", **sizes)
     event = {"kind": refused.value.kind, "message": str(refused.value)}
     return reported_error(event, entry, "python")

@@ -66,5 +66,5 @@ def test_what_nothing_holds_has_neighbours():
 def test_a_size_is_that_of_the_model_that_is_traced(name):
     pytest.importorskip("transformers")
     (listed,) = (one for one in known_models() if one.name == name.removeprefix("hf:"))
-    model = worker("torch_subjects").build_subject({"entry": entry_of(name)}).model
+    model = worker("torch_entries.subjects").build_subject({"entry": entry_of(name)}).model
     assert listed.parameters == sum(parameter.numel() for parameter in model.parameters())

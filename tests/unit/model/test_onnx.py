@@ -38,7 +38,7 @@ def read(monkeypatch):
         try:
             report = torch_worker.serve(request, lambda _: None, build_subject)
         except Exception as error:
-            event = torch_worker._error_event(error)
+            event = torch_worker.error_event(error)
             raise reported_error(event, str(path), sys.executable) from error
         return workload_from_report(report, entry=str(path), task=task, optimizer="adamw")
 

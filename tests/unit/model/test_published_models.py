@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 WORKERS = Path(__file__).parents[3] / "src" / "paceline" / "frontends" / "torch"
 sys.path.insert(0, str(WORKERS))
 
-import published_gpunet  # noqa: E402
+from torch_networks import published_gpunet  # noqa: E402
 
 
 def built(module, name):

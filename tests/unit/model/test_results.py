@@ -44,7 +44,7 @@ def described(result):
 @pytest.mark.parametrize("name", made())
 def test_a_remembered_result_looks_like_the_real_one(name):
     func, args, kwargs = made()[name]
-    results = worker("torch_results").Results()
+    results = worker("torch_tracing.results").Results()
     first, again = (results.call(func, args, kwargs) for _ in range(2))
     assert results._known, "it was not remembered"
     assert described(first) == described(again) == described(func(*args, **kwargs))
@@ -52,7 +52,7 @@ def test_a_remembered_result_looks_like_the_real_one(name):
 
 
 def test_a_remembered_result_is_a_new_tensor():
-    results, x = worker("torch_results").Results(), meta(3, 3)
+    results, x = worker("torch_tracing.results").Results(), meta(3, 3)
     made = [results.call(aten.relu.default, (x,), {}) for _ in range(3)]
     assert len({t.untyped_storage()._cdata for t in [*made, x]}) == 4
 
@@ -66,7 +66,7 @@ def test_a_remembered_result_is_a_new_tensor():
     ],
 )
 def test_views_and_writes_are_never_remembered(func, arguments):
-    results = worker("torch_results").Results()
+    results = worker("torch_tracing.results").Results()
     kwargs = {"out": meta(4)} if func is aten.mul.out else {}
     result = results.call(func, arguments, kwargs)
     assert not results._known
@@ -77,7 +77,7 @@ def test_views_and_writes_are_never_remembered(func, arguments):
 
 
 def test_other_settings_and_shapes_have_other_results():
-    results, x = worker("torch_results").Results(), meta(4, 6)
+    results, x = worker("torch_tracing.results").Results(), meta(4, 6)
     assert results.call(aten.sum.dim_IntList, (x, [0]), {}).shape == (6,)
     assert results.call(aten.sum.dim_IntList, (x, [1]), {}).shape == (4,)
     assert results.call(aten.sum.dim_IntList, (meta(5, 7), [1]), {}).shape == (5,)
@@ -89,6 +89,6 @@ def test_other_settings_and_shapes_have_other_results():
 
 
 def test_tensors_that_hold_values_are_not_remembered():
-    results = worker("torch_results").Results()
+    results = worker("torch_tracing.results").Results()
     assert results.call(aten.add.Tensor, (torch.ones(2), torch.ones(2)), {}).tolist() == [2, 2]
     assert not results._known

@@ -57,7 +57,7 @@ def test_freezing_is_what_tracing_a_frozen_model_gives():
 
 def traced_with_frozen(entry, patterns):
     """The graph of a model whose modules a user froze by ``requires_grad_(False)``."""
-    subject = worker("torch_subjects").build_subject({"entry": entry})
+    subject = worker("torch_entries.subjects").build_subject({"entry": entry})
     for path, module in subject.model.named_modules():
         if matches(path, patterns):
             module.requires_grad_(False)
@@ -169,7 +169,7 @@ class Adapted(nn.Module):
 
 def traced_with_adapters(entry, patterns, rank):
     """The graph of a model whose dense layers a user wrapped, all else frozen."""
-    subject = worker("torch_subjects").build_subject({"entry": entry})
+    subject = worker("torch_entries.subjects").build_subject({"entry": entry})
     subject.model.requires_grad_(False)
     for path, module in list(subject.model.named_modules()):
         if isinstance(module, nn.Linear) and matches(path, patterns):

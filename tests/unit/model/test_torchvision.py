@@ -15,7 +15,7 @@ _GOOGLENET_AUXILIARY = 6_379_984
 @pytest.mark.slow
 def test_parameters_and_forward_arithmetic_are_the_published_ones():
     """Parameters equal; multiply-adds within 1 % and the rounding to 0.001 G of the metadata."""
-    torchvision = worker("torch_models").import_torchvision()
+    torchvision = worker("torch_networks.zoo").import_torchvision()
     wrong = []
     for name in torchvision.models.list_models(module=torchvision.models):
         weights = next(iter(torchvision.models.get_model_weights(name)))

@@ -18,14 +18,14 @@ COUNTED_FRAMES = 16
 
 
 def built(name, **given):
-    models = worker("torch_models").import_torchvision().models
+    models = worker("torch_networks.zoo").import_torchvision().models
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return models.get_model_builder(name)(weights=None, **given)
 
 
 def published(name):
-    models = worker("torch_models").import_torchvision().models
+    models = worker("torch_networks.zoo").import_torchvision().models
     return next(iter(models.get_model_weights(name))).meta
 
 
@@ -46,7 +46,7 @@ def published(name):
     ],
 )  # fmt: skip
 def test_parameters_and_arithmetic_are_the_published_ones(name):
-    video = worker("torch_models").import_torchvision().models.video
+    video = worker("torch_networks.zoo").import_torchvision().models.video
     is_video = hasattr(video, name)
     entry = f"torchvision:{name}" + (f",frames={COUNTED_FRAMES}" if is_video else "")
     workload = trace_here(entry, task="infer")
@@ -154,5 +154,5 @@ def test_inputs_are_said_and_can_be_chosen():
     ],
 )
 def test_what_cannot_be_traced_is_refused_with_a_reason(entry, says):
-    with pytest.raises(worker("torch_subjects").RequestError, match=says):
+    with pytest.raises(worker("torch_entries.subjects").RequestError, match=says):
         trace_here(entry, task="infer")

@@ -76,7 +76,7 @@ def _ends(names):
 
 def _model(name, is_training=False):
     with torch.device("meta"):
-        job = worker("published_yolo")._MODELS[name]()
+        job = worker("torch_networks.published_yolo")._MODELS[name]()
         return job.model.train(is_training), job.inputs(1)
 
 
@@ -94,7 +94,7 @@ def _num_parameters(module):
 
 def _num_merged(model):
     """As it is run: norms and added convolutions merged, without a head for training alone."""
-    summed = worker("yolo_blocks").Summed
+    summed = worker("torch_networks.yolo_blocks").Summed
     apart = [m.parts[1] for m in model.modules() if isinstance(m, summed)]
     apart += [model.head.many] if hasattr(model.head, "many") else []
     left_out = {id(p) for module in apart for p in module.parameters()}
@@ -174,7 +174,7 @@ def test_pictures_of_half_the_side_take_a_quarter_of_the_operations():
         for size in (640, 320)
     )
     assert half.ops.flop.sum() == pytest.approx(whole.ops.flop.sum() / 4, rel=1e-3)
-    with pytest.raises(worker("torch_subjects").RequestError, match="multiple of 32"):
+    with pytest.raises(worker("torch_entries.subjects").RequestError, match="multiple of 32"):
         trace_here("published_yolo:yolov8n", task="infer", image_size=330)
 
 

@@ -16,7 +16,9 @@ from paceline.model.graph.graph import Graph
 from paceline.model.reading.load import load_workload
 
 WORKER = Path(__file__).parent / "gloo_worker.py"
-MODELS = Path(paceline.model.__file__).parents[1] / "frontends" / "torch" / "torch_models.py"
+MODELS = (
+    Path(paceline.model.__file__).parents[1] / "frontends" / "torch" / "torch_networks" / "zoo.py"
+)
 
 #: The model and batch of the worker.
 ENTRY = "transformer:layers=4,hidden=128,heads=4,vocab=512,positions=64,ffn=512"

@@ -1,6 +1,6 @@
 """Measure the items of a suite one after another in this process; PyTorch only.
 
-Reads one request as JSON from stdin: ``paths`` (of engine, torch_engine and torch_models),
+Reads one request as JSON from stdin: ``paths`` (of engine, torch_engine and torch_worker),
 ``device``, ``timing``, ``deadline_s`` (of ``time.monotonic``) and ``items``. Writes one line of
 JSON per item, with the ``time.monotonic`` between which it was sampled.
 """

@@ -18,7 +18,7 @@ def models():
     """The tracer's module of models, which needs torch and nothing of paceline."""
     if _TRACE_WORKERS not in sys.path:
         sys.path.append(_TRACE_WORKERS)
-    return importlib.import_module("torch_models")
+    return importlib.import_module("torch_networks.zoo")
 
 
 def torchvision(name, **settings):

@@ -9,8 +9,9 @@ vector.
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_networks.denoisers import RmsNorm, turned
 
-from networks.builders.streams import OfPatches, RmsNorm, placed
+from networks.builders.streams import OfPatches
 
 _HEAD_WIDTH = 128
 
@@ -30,7 +31,7 @@ class _Heads(nn.Module):
 
 def _attended(q, k, v):
     """(batch, tokens, width) of all heads."""
-    y = F.scaled_dot_product_attention(placed(q), placed(k), v)
+    y = F.scaled_dot_product_attention(turned(q), turned(k), v)
     return y.transpose(1, 2).flatten(2)
 
 

@@ -6,13 +6,13 @@ Of timm and torchvision, as far as these have them.
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_networks.denoisers import turned
 
 from networks.builders.gated import Flux2, ZImage
 from networks.builders.streams import (
     HEAD_NORMS,
     OfPatches,
     one_stream,
-    placed,
     stable_diffusion_3,
     two_streams,
     two_streams_then_one,
@@ -56,9 +56,9 @@ class EfficientDet(nn.Module):
 
     def __init__(self, width=64, cells=3, anchors=9, classes=90):
         super().__init__()
-        import torch_models
+        from torch_networks import zoo
 
-        torch_models.import_torchvision()
+        zoo.import_torchvision()
         import timm
 
         self.backbone = timm.create_model("efficientnet_b0", features_only=True, pretrained=False)
@@ -159,10 +159,10 @@ class _DiffusionBlock(nn.Module):
             one.view(one.shape[0], one.shape[1], self.heads, -1).transpose(1, 2)
             for one in (q, k, v)
         ]
-        turned = self.norm_q(parts[0]), self.norm_k(parts[1])
+        both = self.norm_q(parts[0]), self.norm_k(parts[1])
         if self.has_rotary:
-            turned = placed(turned[0]), placed(turned[1])
-        y = F.scaled_dot_product_attention(*turned, parts[2])
+            both = turned(both[0]), turned(both[1])
+        y = F.scaled_dot_product_attention(*both, parts[2])
         return y.transpose(1, 2).reshape(q.shape)
 
 

@@ -2,8 +2,8 @@
 
 import torch
 import torch.nn.functional as F
-import torch_models
 from torch import nn
+from torch_networks import zoo
 
 
 class BertForAnswers(nn.Module):
@@ -11,7 +11,7 @@ class BertForAnswers(nn.Module):
 
     def __init__(self, layers, hidden, heads):
         super().__init__()
-        self.bert = torch_models.bert(layers, hidden, heads)
+        self.bert = zoo.bert(layers, hidden, heads)
         self.answers = nn.Linear(hidden, 2)
 
     def forward(self, tokens):

@@ -7,7 +7,7 @@ its table of sizes; the recurrence runs as its chunked kernel does (chunks of 16
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_hf_kernels import delta_chunks
+from torch_transformers.kernels import delta_chunks
 
 _WORDS = 65_536
 _HEAD = 64

@@ -10,30 +10,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-
-class RmsNorm(nn.Module):
-    """As diffusers spells it (models/normalization.py, `RMSNorm`): op by op."""
-
-    def __init__(self, size):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-
-    def forward(self, x):
-        variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)
-        return x * torch.rsqrt(variance + 1e-6) * self.weight
-
+from torch_networks.denoisers import RmsNorm, turned
 
 #: What normalises the queries and keys of a head.
 HEAD_NORMS = {"rms": RmsNorm, "layer": nn.LayerNorm, "none": lambda _size: nn.Identity()}
-
-
-def placed(x):
-    """Queries or keys with rotary positions, in FP32 as the libraries do."""
-    half, wide = x.shape[-1] // 2, x.float()
-    angles = wide.new_empty(x.shape[-2], x.shape[-1])
-    turned = torch.cat((-wide[..., half:], wide[..., :half]), -1)
-    return (wide * angles + turned * angles).to(x.dtype)
 
 
 class _Stream(nn.Module):
@@ -141,7 +121,7 @@ class JointBlock(nn.Module):
         ]
         q, k, v = (torch.cat(parts, 2) if len(parts) > 1 else parts[0] for parts in zip(*given))
         if self.has_rotary:
-            q, k = placed(q), placed(k)
+            q, k = turned(q), turned(k)
         y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         found = y.split([x.shape[1] for _, x in streams], 1)
         return [

@@ -196,7 +196,7 @@ class _OwnSubject(Subject):
     workload = None
 
     def _outputs(self, run):
-        from torch_structures import fitting
+        from torch_tracing.structures import fitting
 
         positional, named = fitting(self.model.forward, self.inputs)
         return run(*positional, **named)
@@ -205,7 +205,7 @@ class _OwnSubject(Subject):
         own = getattr(self.workload, "loss", None)
         if not callable(own):
             return Subject._loss(self)
-        from torch_structures import total_loss
+        from torch_tracing.structures import total_loss
 
         with self._cast():
             return total_loss(own(self._outputs(self.run), self.inputs))
@@ -231,7 +231,7 @@ class _OwnSubject(Subject):
         return phases or ([("step", 1, step)] if callable(step) else [])
 
     def _phased(self, phases):
-        from torch_structures import completed
+        from torch_tracing.structures import completed
 
         self.model.zero_grad(set_to_none=True)
         for phase in phases:
@@ -290,7 +290,7 @@ def _is_users_own(entry):
 
 def _own_subject(torch, workload, request, ranks):
     """A workload of the user's own on its device."""
-    from torch_structures import mapped
+    from torch_tracing.structures import mapped
 
     model = workload if isinstance(workload, torch.nn.Module) else workload.model
     model.to(ranks.device)
@@ -320,17 +320,17 @@ def make_model(torch, request, made):
 
         model = timm.create_model(entry.partition(":")[2])
         return model, "image", model.default_cfg["input_size"]
-    import torch_models
+    from torch_networks import zoo
 
-    if entry in torch_models.ZOO:
-        builder, kind, settings = torch_models.ZOO[entry]
+    if entry in zoo.ZOO:
+        builder, kind, settings = zoo.ZOO[entry]
         return builder(), kind, settings.get("shape")
     name = entry.partition(":")[2] or entry
-    torchvision = torch_models.import_torchvision()
+    torchvision = zoo.import_torchvision()
     if name not in torchvision.models.list_models(module=torchvision.models):
         raise RequestError("unknown-model", "torchvision has no classifier `%s`" % name)
     size = request.get("image_size") or _native_size(torchvision, name)
-    return torch_models.torchvision_classifier(name)(), "image", (3, size, size)
+    return zoo.torchvision_classifier(name)(), "image", (3, size, size)
 
 
 def _native_size(torchvision, name):
@@ -352,7 +352,7 @@ def _user_function(entry, request):
 
 def _user_model(torch, model, request):
     """A model without a word about its inputs, with those that it is traced with."""
-    from torch_guesses import guessed
+    from torch_entries.guesses import guessed
 
     if not isinstance(model, torch.nn.Module):
         message = "`%s` returned %s" % (request["entry"], type(model).__name__)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from caffe_layers import LAYERS, Call, one
 from caffe_text import bad, read_message
 from rebuilt_program import FREE_BATCH, Program
-from torch_structures import tensors_in
+from torch_tracing.structures import tensors_in
 
 _DATA = ("Data", "ImageData", "HDF5Data", "MemoryData", "DummyData", "WindowData")
 _SOLVERS = {

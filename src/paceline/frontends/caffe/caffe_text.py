@@ -6,7 +6,7 @@ A message is a dictionary from a field's name to the list of its values: numbers
 
 import re
 
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 
 MOST_BYTES = 8_000_000
 _MOST_DEEP = 50

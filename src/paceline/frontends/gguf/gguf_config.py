@@ -8,7 +8,7 @@ import collections
 import re
 
 from gguf_header import TYPES, Array, tensor_bytes
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 
 #: Class and model type of transformers by `general.architecture`; those with experts end in `moe`.
 _KINDS = {

@@ -9,7 +9,7 @@ import math
 import os
 import struct
 
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 
 #: A tensor's extents, the fastest first, and the id of its type.
 Tensor = collections.namedtuple("Tensor", ("extents", "type"))

@@ -20,8 +20,8 @@ def subject(request):
     """
     from gguf_config import num_parameters, settings_of, stored
     from gguf_header import read_header
-    from request_errors import RequestError
-    from torch_hf import settings_subject
+    from torch_entries.request_errors import RequestError
+    from torch_transformers.families import settings_subject
 
     scheme, colon, rest = request["entry"].partition(":")
     header = read_header(rest if colon and scheme == "gguf" else request["entry"])

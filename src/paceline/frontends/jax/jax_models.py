@@ -41,7 +41,7 @@ def subject_of(request):
     """The model that ``module:name``, with or without ``jax:`` before it, names."""
     entry = request["entry"]
     entry = entry[4:] if entry.startswith("jax:") else entry
-    from made_models import imported
+    from torch_entries.made_models import imported
 
     return Subject(imported(entry, request), request)
 

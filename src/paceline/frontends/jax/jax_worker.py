@@ -4,15 +4,14 @@ Standard library, jax and the library of the model (Flax, Equinox, optax) only; 
 that has jax. The protocol is that of every worker; no array is allocated for weights or data.
 """
 
-import json
 import os
 import sys
-import traceback
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(os.path.dirname(_HERE), "torch"))
 
-PROTOCOL = 1
+from torch_entries.one_request import PROTOCOL, answer_one
+
 LENGTH = 512
 
 
@@ -20,36 +19,6 @@ class MissingJax(Exception):
     """This Python has no jax."""
 
     kind = "no-jax"
-
-
-def main():
-    """Serve one request."""
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    request = json.loads(sys.stdin.readline())
-    # Shapes are all that is computed: no accelerator is asked for.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    try:
-        answer = serve(request, lambda text: _send(channel, event="progress", message=text))
-        with open(request["output"], "w") as file:
-            json.dump(answer, file, separators=(",", ":"))
-        _send(channel, event="done", protocol=PROTOCOL)
-    except Exception as error:  # noqa: BLE001  The edge: whatever is raised is sent to the parent.
-        _send(channel, **_error_event(error))
-
-
-def _send(channel, **event):
-    channel.write(json.dumps(event) + "\n")
-    channel.flush()
-
-
-def _error_event(error):
-    if getattr(error, "kind", None):
-        return {"event": "error", "kind": error.kind, "message": str(error), "details": ""}
-    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    message = "%s: %s" % (type(error).__name__, error)
-    return {"event": "error", "kind": "raised", "message": message, "details": details[-4000:]}
 
 
 def serve(request, progress):
@@ -81,8 +50,8 @@ def serve(request, progress):
 
 
 def _traced(subject, request):
-    import torch_points
     from jax_primitives import Refused
+    from torch_tracing import trace_points
 
     task, length = request["task"], request.get("seq") or LENGTH
     modules = {}
@@ -93,11 +62,11 @@ def _traced(subject, request):
         return rows.seen()
 
     if not subject.has_seq:
-        found, shortest = torch_points.at_batches(see, 1), 1
+        found, shortest = trace_points.at_batches(see, 1), 1
     elif request.get("is_fixed"):
-        found, shortest = torch_points.at_batches(see, length), None
+        found, shortest = trace_points.at_batches(see, length), None
     else:
-        found, shortest = torch_points.at_lengths(see, length)
+        found, shortest = trace_points.at_lengths(see, length)
     if found is None:
         raise Refused("its ops change with the batch size", "varies")
     points, topology, numbers = found
@@ -116,4 +85,6 @@ def _traced(subject, request):
 
 
 if __name__ == "__main__":
-    main()
+    # Shapes are all that is computed: no accelerator is asked for.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    answer_one(serve)

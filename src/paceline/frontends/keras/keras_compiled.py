@@ -6,7 +6,7 @@ Standard library and torch only. Losses after keras.io/api/losses, read 2026-11-
 import torch
 import torch.nn.functional as F
 from keras_context import refused
-from torch_structures import tensors_in
+from torch_tracing.structures import tensors_in
 
 #: Optimizers of Keras, by the names of ``optimizers.csv``.
 _OPTIMIZERS = {

@@ -6,7 +6,7 @@ Standard library and torch only.
 import torch
 from rebuilt_operators import batch_norm
 from rebuilt_program import Training
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 
 
 def refused(message):

@@ -5,7 +5,7 @@ Standard library and the model's own Keras only.
 
 import json
 
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 
 
 def describe(made, request):

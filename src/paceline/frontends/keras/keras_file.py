@@ -8,7 +8,7 @@ import json
 import zipfile
 import zlib
 
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 
 MOST_BYTES = 64_000_000
 _MOST_DEEP, _MOST_VALUES = 200, 8_000_000

@@ -56,7 +56,7 @@ def _settings(request):
 
 
 def _application(name, request):
-    from request_errors import RequestError, of_size
+    from torch_entries.request_errors import RequestError, of_size
 
     with lzma.open(APPLICATIONS) as file:
         known = json.load(file)["models"]

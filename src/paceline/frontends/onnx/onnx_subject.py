@@ -12,7 +12,7 @@ import onnx_shapes
 import torch
 from onnx_file import Refused, dtype_of, read_model
 from onnx_model import Model, free_inputs
-from torch_subjects import RequestError, Subject, check_side
+from torch_entries.subjects import RequestError, Subject, check_side
 
 OPERATORS = {
     ("", name): operator

@@ -8,8 +8,8 @@ tensors when an operator runs, never be written down as a number by the translat
 """
 
 import torch
-from request_errors import RequestError
-from torch_stand_ins import Canonical
+from torch_entries.request_errors import RequestError
+from torch_tracing.stand_ins import Canonical
 
 #: Batch and length that a translation sees: no extents that models usually have.
 BATCH, LENGTH = 3, 11

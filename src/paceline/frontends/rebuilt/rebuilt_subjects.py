@@ -4,8 +4,8 @@ Standard library and torch only.
 """
 
 from rebuilt_program import FREE_BATCH, FREE_LENGTH, sized
-from request_errors import RequestError
-from torch_subjects import Subject
+from torch_entries.request_errors import RequestError
+from torch_entries.subjects import Subject
 
 
 class RebuiltSubject(Subject):

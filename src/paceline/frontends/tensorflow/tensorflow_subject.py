@@ -7,7 +7,7 @@ from onnx_model import Model
 from onnx_subject import OnnxSubject
 from tensorflow_file import read_saved_model
 from tensorflow_operators import OPERATORS
-from torch_subjects import check_side
+from torch_entries.subjects import check_side
 
 
 def build_subject(request):

@@ -1,61 +1,26 @@
 """Trace a PyTorch model: one request in, one result file out.
 
-Standard library and torch only; runs in the Python that has torch. Reads one JSON line on standard
-input, writes JSON lines (progress, done, error) on the original standard output, and the trace
-itself to the file the request names. What the user's code prints goes to standard error.
+Standard library and torch only; runs in the Python that has torch.
 """
 
 import contextlib
 import functools
-import json
-import os
 import sys
-import traceback
 
-import torch_points
-from made_models import OtherFramework, check_other, imported
+from torch_entries.made_models import check_other, imported
+from torch_entries.one_request import PROTOCOL, answer_one, error_event
+from torch_tracing import trace_points
 
-PROTOCOL = 1
 #: Length of a model whose ops depend on it, where none is asked for.
 LENGTH = 512
 #: What is taken of masks whose hits a step counts: nobody knows them.
 _WHOLE_MASKS = "every element of a mask is a hit"
-_EVEN = "batches that are multiples of %d" % torch_points.EVEN_BATCHES[0]
+_EVEN = "batches that are multiples of %d" % trace_points.EVEN_BATCHES[0]
 
 
 def main(build=None):
     """Serve one request; ``build`` makes a subject of it, where it is no entry of PyTorch's."""
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    request = json.loads(sys.stdin.readline())
-    try:
-        answer = serve(request, lambda text: _send(channel, event="progress", message=text), build)
-        _write(request["output"], answer)
-        _send(channel, event="done", protocol=PROTOCOL)
-    except OtherFramework as found:
-        _write(request["description"], found.description)
-        _send(channel, event="described", front_end=found.front_end)
-    except Exception as error:  # noqa: BLE001  The edge: whatever is raised is sent to the parent.
-        _send(channel, **_error_event(error))
-
-
-def _write(path, answer):
-    with open(path, "w") as file:
-        json.dump(answer, file, separators=(",", ":"))
-
-
-def _send(channel, **event):
-    channel.write(json.dumps(event) + "\n")
-    channel.flush()
-
-
-def _error_event(error):
-    if getattr(error, "kind", None):
-        return {"event": "error", "kind": error.kind, "message": str(error), "details": ""}
-    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    message = "%s: %s" % (type(error).__name__, error)
-    return {"event": "error", "kind": "raised", "message": message, "details": details[-4000:]}
+    answer_one(lambda request, progress: serve(request, progress, build))
 
 
 class MissingTorch(Exception):
@@ -72,7 +37,7 @@ def serve(request, progress, build=None):
         if build is None and ":" in request["entry"]:
             check_other(imported(request["entry"], request), request)
         raise MissingTorch("this Python has no torch (%s)" % error) from error
-    from torch_subjects import build_subject
+    from torch_entries.subjects import build_subject
 
     torch.backends.mha.set_fastpath_enabled(False)
     progress("building %s" % request["entry"])
@@ -90,7 +55,7 @@ def serve(request, progress, build=None):
 
 def _refused_side(request, error, build):
     """The refusal of a side that a model of ours or of a library fails at."""
-    from torch_subjects import of_size
+    from torch_entries.subjects import of_size
 
     usual = build({**request, "image_size": None}).input_description()
     side = request["image_size"]
@@ -102,8 +67,8 @@ def _refused_side(request, error, build):
 def report_or_event(made, request):
     """(error event, None) or (None, report) of a model object of this process."""
     import torch
-    from torch_building import on_meta_twin
-    from torch_subjects import check_side, of_users_code, subject_of
+    from torch_entries.building import on_meta_twin
+    from torch_entries.subjects import check_side, of_users_code, subject_of
 
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -113,7 +78,7 @@ def report_or_event(made, request):
         subject.is_fixed = bool(request.get("is_fixed"))
         return None, report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:  # noqa: BLE001  The edge, as in `main`.
-        return _error_event(error), None
+        return error_event(error), None
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
 
@@ -144,7 +109,7 @@ def _no_padding():
     """Where the transformers library is loaded, its models read no values of their inputs."""
     if "transformers.masking_utils" not in sys.modules:
         return contextlib.nullcontext()
-    from torch_hf import whole_sequences
+    from torch_transformers.families import whole_sequences
 
     return whole_sequences()
 
@@ -154,7 +119,7 @@ def _trace_pass(subject, task, one, length):
 
     ``length`` is the one length that such a pass is traced at.
     """
-    from torch_subjects import RequestError
+    from torch_entries.subjects import RequestError
 
     name, repeats, runs_on, _ = one
     modules = list(subject.model.named_modules())
@@ -184,13 +149,13 @@ def _found(subject, see, length):
     """What is seen at enough points, and from which length on; at even batches where it must be."""
     error = None
     try:
-        found, shortest = _at_points(subject, see, length, torch_points.BATCHES)
+        found, shortest = _at_points(subject, see, length, trace_points.BATCHES)
     except Exception as caught:  # noqa: BLE001  A user's step; raised below unless even batches pass.
         found, shortest, error = None, None, caught
     if found is None and subject.pretends:
         # Where even batches fail too, the first error is the one that the user understands.
         with contextlib.suppress(Exception):
-            found, shortest = _at_points(subject, see, length, torch_points.EVEN_BATCHES)
+            found, shortest = _at_points(subject, see, length, trace_points.EVEN_BATCHES)
             subject.taken = ", ".join(filter(None, (subject.taken, _EVEN)))
     if found is None and error is not None:
         raise error
@@ -199,10 +164,10 @@ def _found(subject, see, length):
 
 def _at_points(subject, see, length, batches):
     if not subject.has_seq:
-        return torch_points.at_batches(see, 1, batches), 1
+        return trace_points.at_batches(see, 1, batches), 1
     if subject.is_fixed:
-        return torch_points.at_batches(see, length, batches), None
-    return torch_points.at_lengths(see, length, batches, subject.longest)
+        return trace_points.at_batches(see, length, batches), None
+    return trace_points.at_lengths(see, length, batches, subject.longest)
 
 
 def _seen(subject, task, one, modules, point):
@@ -228,11 +193,11 @@ def _recorded(subject, task, one, modules, batch, seq):
 def record(subject, task, one, modules, batch, seq):
     """One traced execution."""
     import torch
-    from torch_pretence import pretended
-    from torch_recorder import ModuleTracker, Recorder
-    from torch_stand_ins import Canonical
-    from torch_values import Values
-    from torch_waits import full_masks
+    from torch_tracing.pretence import pretended
+    from torch_tracing.recorder import ModuleTracker, Recorder
+    from torch_tracing.stand_ins import Canonical
+    from torch_tracing.values import Values
+    from torch_tracing.waits import full_masks
 
     name, _, _, run = one
     recorder = Recorder(Values() if subject.pretends else None, subject.choices)
@@ -267,7 +232,7 @@ def _generate(subject, recorder, name, batch, seq):
 
 
 def _own_inputs(subject, recorder, batch, seq):
-    from torch_structures import tensors_in
+    from torch_tracing.structures import tensors_in
 
     with recorder.paused():
         inputs = subject.inputs(batch, seq)

@@ -395,7 +395,7 @@ def _traced(torch, facts, calls, models, batch, place, length):
     sys.path.insert(0, folder)
     try:
         worker = importlib.import_module("torch_worker")
-        building = importlib.import_module("torch_building")
+        building = importlib.import_module("torch_entries.building")
         twins = {id(m): _plain_twin(building, m) for m in models}
         workload = _workload(torch, facts, calls, [twins[id(m)] for m in models], batch, place)
         request = {"entry": facts["model"], "task": "train", "seq": length, "is_fixed": True}

@@ -12,7 +12,7 @@ sys.path[1:1] = [os.path.join(HERE, os.pardir, name) for name in ("rebuilt", "to
 import torch
 from rebuilt_program import FREE_BATCH, Program
 from rebuilt_subjects import RebuiltSubject
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 from torch_worker import main
 
 

@@ -15,9 +15,9 @@ class SsdResNet34(nn.Module):
 
     def __init__(self, classes=81):
         super().__init__()
-        import torch_models
+        from torch_networks import zoo
 
-        backbone = torch_models.import_torchvision().models.resnet34(weights=None)
+        backbone = zoo.import_torchvision().models.resnet34(weights=None)
         self.backbone = nn.Sequential(*list(backbone.children())[:7])
         block = self.backbone[-1][0]
         block.conv1.stride, block.downsample[0].stride = (1, 1), (1, 1)
@@ -60,9 +60,9 @@ class RetinaNetMlperf(nn.Module):
 
     def __init__(self, classes=264):
         super().__init__()
-        import torch_models
+        from torch_networks import zoo
 
-        vision = torch_models.import_torchvision()
+        vision = zoo.import_torchvision()
         trunk = vision.models.detection.backbone_utils.resnet_fpn_backbone(
             backbone_name="resnext50_32x4d", weights=None, returned_layers=[2, 3, 4],
             extra_blocks=vision.ops.feature_pyramid_network.LastLevelP6P7(256, 256),

@@ -14,12 +14,12 @@ import os
 import re
 
 import torch
-import torch_models
-from torch_building import build
-from torch_hf_kernels import fuse
-from torch_structures import tensors_in
-from torch_subjects import RequestError, Subject, of_size
-from torch_waits import full_masks
+from torch_entries.building import build
+from torch_entries.subjects import RequestError, Subject, of_size
+from torch_networks import zoo
+from torch_tracing.structures import tensors_in
+from torch_tracing.waits import full_masks
+from torch_transformers.kernels import fuse
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: Auto classes tried in turn, with the kind of the subject.
@@ -104,15 +104,16 @@ def settings_subject(settings, request):
 
 def _subject_of(find, request):
     """The subject of what ``find`` returns: a model's class and its config."""
+    from torch_transformers import detectors, speech
+
     os.environ["HF_HUB_OFFLINE"] = "1"
-    torch_models.import_torchvision()
+    zoo.import_torchvision()
     _say_that_sequences_are_whole()
     model_class, config = find()
     fuse(config)
     kind, size = _kind(model_class), request.get("image_size")
     model = _built(model_class, config)
-    special = (("torch_hf_detectors", "detector"), ("torch_hf_speech", "transducer"))
-    found = (getattr(importlib.import_module(m), f)(model, kind, size) for m, f in special)
+    found = (make(model, kind, size) for make in (detectors.detector, speech.transducer))
     subject = next(filter(None, found), None) or HfSubject(model, kind, size)
     _check_length(subject, request)
     return subject
@@ -350,7 +351,7 @@ class HfSubject(Subject):
     def passes(self, task):
         """Training step; prefill or encoding, and decode, of what writes; forward of all else."""
         if task == "infer" and self._is_writer:
-            return importlib.import_module("torch_hf_writers").passes(self)
+            return importlib.import_module("torch_transformers.writers").passes(self)
         if task == "infer" and self._is_generator:
             return [("prefill", 1.0, "device", self._prefill),
                     ("decode", 1.0, "device", self._decode)]  # fmt: skip

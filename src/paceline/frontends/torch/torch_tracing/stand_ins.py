@@ -5,8 +5,8 @@ row each way, and save for backward what the accelerator's kernel saves.
 """
 
 import torch
-import torch_waits
 from torch.overrides import TorchFunctionMode
+from torch_tracing import waits
 
 
 class Canonical(TorchFunctionMode):
@@ -222,5 +222,5 @@ _STAND_INS = {
     torch.ops.aten.gru.input: _recurrent(3, False),
     torch.ops.aten.rnn_tanh.input: _recurrent(1, False),
     torch.ops.aten.rnn_relu.input: _recurrent(1, False),
-    **torch_waits.STAND_INS,
+    **waits.STAND_INS,
 }

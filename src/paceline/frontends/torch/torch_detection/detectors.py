@@ -3,17 +3,17 @@
 Standard library and torch only. The networks (backbone, heads) are given; ``torchvision`` and
 ``detectron2`` entries differ in them and in the numbers of `Choices`.
 
-Shapes: as in `torch_boxes`.
+Shapes: as in `box_ops`.
 """
 
 from collections import namedtuple
 
 import torch
 import torch.nn.functional as F
-import torch_boxes
 from torch import nn
-from torch_structures import tensors_in
-from torch_subjects import Subject
+from torch_detection import box_ops
+from torch_entries.subjects import Subject
+from torch_tracing.structures import tensors_in
 
 #: How many boxes a picture has where. Pairs are (training, inference).
 #: before: candidates per level before suppression; after: proposals per picture after it;
@@ -33,10 +33,10 @@ class Proposer(nn.Module):
     def forward(self, pyramid, truth):
         """(proposals (B, P, 4), loss or None)."""
         scores, distances = self.head(pyramid)
-        flat = [torch_boxes.per_place(s, 1)[..., 0] for s in scores]
-        distances = torch.cat([torch_boxes.per_place(d, 4) for d in distances], 1)
-        places = torch_boxes.places(pyramid, self._nums)[None]
-        boxes = torch_boxes.moved(distances.detach(), places)
+        flat = [box_ops.per_place(s, 1)[..., 0] for s in scores]
+        distances = torch.cat([box_ops.per_place(d, 4) for d in distances], 1)
+        places = box_ops.places(pyramid, self._nums)[None]
+        boxes = box_ops.moved(distances.detach(), places)
         proposals = self._chosen(boxes, [one.detach() for one in flat])
         loss = self._loss(torch.cat(flat, 1), distances, places, truth) if truth else None
         return proposals, loss
@@ -44,21 +44,21 @@ class Proposer(nn.Module):
     def _chosen(self, boxes, scores):
         is_inference = not self.training
         before = self._choices.before[is_inference]
-        best = [torch_boxes.best(one, before) for one in scores]
+        best = [box_ops.best(one, before) for one in scores]
         parts = boxes.split([one.shape[1] for one in scores], 1)
-        boxes = torch.cat([torch_boxes.picked(p, b) for p, b in zip(parts, best)], 1)
+        boxes = torch.cat([box_ops.picked(p, b) for p, b in zip(parts, best)], 1)
         scores = torch.cat([s.gather(1, b) for s, b in zip(scores, best)], 1).sigmoid()
         boxes = boxes.clamp(min=0.0)
         kept = min(self._choices.after[is_inference], boxes.shape[1])
-        return torch_boxes.picked(boxes, torch_boxes.suppressed(boxes, scores, kept))
+        return box_ops.picked(boxes, box_ops.suppressed(boxes, scores, kept))
 
     def _loss(self, scores, distances, places, truth):
-        index, fit = torch_boxes.matched(truth["boxes"], places)
-        torch_boxes.counted(fit)  # the best box of each true one
-        targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), places)
-        sample = torch_boxes.sampled(fit, self._choices.places)
+        index, fit = box_ops.matched(truth["boxes"], places)
+        box_ops.counted(fit)  # the best box of each true one
+        targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), places)
+        sample = box_ops.sampled(fit, self._choices.places)
         near = sample[:, : self._choices.places // 2]
-        ways = [torch_boxes.picked(one, near) for one in (distances, targets)]
+        ways = [box_ops.picked(one, near) for one in (distances, targets)]
         labels = (fit > 0.5).to(scores.dtype).gather(1, sample)
         is_object = F.binary_cross_entropy_with_logits(scores.gather(1, sample), labels)
         return is_object + F.smooth_l1_loss(*ways)
@@ -80,18 +80,18 @@ class RegionHeads(nn.Module):
         return self._taught(pyramid, proposals, truth) if truth else self._found(pyramid, proposals)
 
     def _regions(self, pyramid, boxes, side):
-        regions = torch_boxes.pool_levels(pyramid, boxes.reshape(-1, 4), side)
+        regions = box_ops.pool_levels(pyramid, boxes.reshape(-1, 4), side)
         return regions if self.shared is None else self.shared(regions)
 
     def _taught(self, pyramid, proposals, truth):
         boxes = torch.cat((proposals, truth["boxes"]), 1)
-        index, fit = torch_boxes.matched(truth["boxes"], boxes)
-        sample = torch_boxes.sampled(fit, self._choices.regions)
-        boxes, index = torch_boxes.picked(boxes, sample), index.gather(1, sample)
-        targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), boxes)
+        index, fit = box_ops.matched(truth["boxes"], boxes)
+        sample = box_ops.sampled(fit, self._choices.regions)
+        boxes, index = box_ops.picked(boxes, sample), index.gather(1, sample)
+        targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), boxes)
         regions = self._regions(pyramid, boxes, self._side)
         scores, distances = self.box(regions)
-        labels = torch_boxes.counted(truth["labels"].gather(1, index).reshape(-1))
+        labels = box_ops.counted(truth["labels"].gather(1, index).reshape(-1))
         fitting = torch.empty((len(boxes) * self._choices.fitting,), dtype=torch.int64)
         of_class = distances.reshape(-1, 4).index_select(0, fitting)
         loss = F.cross_entropy(scores, labels)
@@ -109,13 +109,13 @@ class RegionHeads(nn.Module):
         scores = scores.softmax(-1)
         # A library keeps a box per class, or one; the first dims of both are boxes.
         distances = distances.reshape(batch, count, -1, 4)
-        boxes = torch_boxes.moved(distances, proposals[:, :, None]).clamp(min=0.0)
-        is_likely = torch_boxes.counted(scores[:, 1:].reshape(batch, -1) > 0.05)
+        boxes = box_ops.moved(distances, proposals[:, :, None]).clamp(min=0.0)
+        is_likely = box_ops.counted(scores[:, 1:].reshape(batch, -1) > 0.05)
         likely = torch.empty((batch, count), dtype=torch.int64)
         scores = scores[:, 1:].reshape(batch, -1).gather(1, likely)
-        boxes = torch_boxes.picked(boxes.reshape(batch, -1, 4), likely)
-        found = torch_boxes.suppressed(boxes, scores, self._choices.found)
-        boxes, scores = torch_boxes.picked(boxes, found), scores.gather(1, found)
+        boxes = box_ops.picked(boxes.reshape(batch, -1, 4), likely)
+        found = box_ops.suppressed(boxes, scores, self._choices.found)
+        boxes, scores = box_ops.picked(boxes, found), scores.gather(1, found)
         inside = [self._regions(pyramid, boxes, 14) for head in (self.mask, self.keypoint) if head]
         heads = [head for head in (self.mask, self.keypoint) if head]
         return [is_likely, boxes, scores, *[h.found(r) for h, r in zip(heads, inside)]]
@@ -144,7 +144,7 @@ class MaskHead(nn.Module):
         """Cross-entropy of every pixel of the true class's mask."""
         masks = self._chosen(regions)
         whole = truth["masks"].flatten(0, 1)[:, None].to(masks.dtype)
-        targets = torch_boxes.pool_regions(whole, boxes, masks.shape[-1])[:, 0]
+        targets = box_ops.pool_regions(whole, boxes, masks.shape[-1])[:, 0]
         return F.binary_cross_entropy_with_logits(masks, targets)
 
     def found(self, regions):
@@ -219,16 +219,16 @@ class OneStage(nn.Module):
         """The loss where there is a truth, else what was found."""
         pyramid = tensors_in(self.backbone(_normal(images)))
         made = self.head(pyramid)
-        places = torch_boxes.places(pyramid, self._nums)[None]
+        places = box_ops.places(pyramid, self._nums)[None]
         counts = [f.shape[-2] * f.shape[-1] * n for f, n in zip(pyramid, self._nums)]
         return self._loss(made, places, truth) if truth else self._found(made, places, counts)
 
     def _loss(self, made, places, truth):
         scores, distances = made["cls_logits"], made["bbox_regression"]
-        index, fit = torch_boxes.matched(truth["boxes"], places)
-        near = torch_boxes.sampled(fit, truth["boxes"].shape[1])
-        targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), places)
-        ways = [torch_boxes.picked(one, near) for one in (distances, targets)]
+        index, fit = box_ops.matched(truth["boxes"], places)
+        near = box_ops.sampled(fit, truth["boxes"].shape[1])
+        targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), places)
+        ways = [box_ops.picked(one, near) for one in (distances, targets)]
         losses = {"focal": _focal, "centred": _focal, "mined": _mined}
         loss = F.smooth_l1_loss(*ways) + losses[self._focus](scores, fit, self.choices.places)
         if self._focus == "centred":
@@ -239,26 +239,26 @@ class OneStage(nn.Module):
     def _found(self, made, places, counts):
         scores, distances = made["cls_logits"], made["bbox_regression"]
         if self._focus == "mined":
-            boxes = torch_boxes.moved(distances, places).clamp(min=0.0)
+            boxes = box_ops.moved(distances, places).clamp(min=0.0)
             boxes, scores = _per_class(scores.softmax(-1), boxes, self.choices.before)
         else:
             scores = scores.sigmoid()
             if self._focus == "centred":
                 scores = (scores * made["bbox_ctrness"].sigmoid()).sqrt()
             boxes, scores = self._per_level(scores, distances, places, counts)
-        found = torch_boxes.suppressed(boxes, scores, self.choices.found)
-        return torch_boxes.picked(boxes, found), scores.gather(1, found)
+        found = box_ops.suppressed(boxes, scores, self.choices.found)
+        return box_ops.picked(boxes, found), scores.gather(1, found)
 
     def _per_level(self, scores, distances, places, counts):
         parts = [one.split(counts, 1) for one in (scores, distances, places)]
         boxes, kept = [], []
         for of_level, ways, where in zip(*parts):
             flat = of_level.flatten(1)
-            is_likely = torch_boxes.counted(flat > 0.05)
-            best = torch_boxes.best(flat.masked_fill(~is_likely, 0.0), self.choices.before)
+            is_likely = box_ops.counted(flat > 0.05)
+            best = box_ops.best(flat.masked_fill(~is_likely, 0.0), self.choices.before)
             index = best.div(of_level.shape[-1], rounding_mode="floor")
-            near = torch_boxes.picked(where.expand(len(index), -1, -1), index)
-            boxes.append(torch_boxes.moved(torch_boxes.picked(ways, index), near).clamp(min=0.0))
+            near = box_ops.picked(where.expand(len(index), -1, -1), index)
+            boxes.append(box_ops.moved(box_ops.picked(ways, index), near).clamp(min=0.0))
             kept.append(flat.gather(1, best))
         return torch.cat(boxes, 1), torch.cat(kept, 1)
 
@@ -285,12 +285,12 @@ def _per_class(scores, boxes, count):
     """The best places of every class but the first; ``count`` of them all are likely."""
     kept, where = [], []
     for number in range(1, scores.shape[-1]):
-        of_class = torch_boxes.counted(scores[:, :, number], 2)
-        best = torch_boxes.best(of_class.masked_fill(of_class <= 0.01, 0.0), count)
+        of_class = box_ops.counted(scores[:, :, number], 2)
+        best = box_ops.best(of_class.masked_fill(of_class <= 0.01, 0.0), count)
         kept.append(of_class.gather(1, best))
-        where.append(torch_boxes.picked(boxes, best))
+        where.append(box_ops.picked(boxes, best))
     likely = torch.empty((len(boxes), count), dtype=torch.int64)
-    return torch_boxes.picked(torch.cat(where, 1), likely), torch.cat(kept, 1).gather(1, likely)
+    return box_ops.picked(torch.cat(where, 1), likely), torch.cat(kept, 1).gather(1, likely)
 
 
 def _normal(images):

@@ -9,9 +9,9 @@ import os
 
 import torch
 import torch.nn.functional as F
-import torch_models
-from torch_building import build
-from torch_subjects import RequestError, Subject
+from torch_entries.building import build
+from torch_entries.subjects import RequestError, Subject
+from torch_networks import zoo
 
 #: Weight of the auxiliary head, and the pixels that count for nothing.
 #: Source: pytorch/vision, references/segmentation/train.py, `criterion`.
@@ -23,7 +23,7 @@ _FADING = 0.8
 def vision_subject(text, request):
     """The subject of ``NAME`` or ``NAME,setting=number``."""
     name, given = parsed(text)
-    models = torch_models.import_torchvision().models
+    models = zoo.import_torchvision().models
     families = (
         (models, _classifier), (models.segmentation, _segmentation), (models.video, _video),
         (models.optical_flow, _flow), (models.detection, _detector),
@@ -74,7 +74,7 @@ def _classifier(name, given, image_size):
 
 def _built(name, **wanted):
     """The model without weights; vision transformers are built for one size, others take any."""
-    builder = torch_models.import_torchvision().models.get_model_builder(name)
+    builder = zoo.import_torchvision().models.get_model_builder(name)
     wanted = {key: value for key, value in wanted.items() if value}
     if wanted:
         try:
@@ -86,7 +86,7 @@ def _built(name, **wanted):
 
 def _native_size(name):
     """Side that the first weights of the library are made for."""
-    weights = list(torch_models.import_torchvision().models.get_model_weights(name))
+    weights = list(zoo.import_torchvision().models.get_model_weights(name))
     given = weights[0].transforms.keywords if weights else {}
     crop = given.get("crop_size", given.get("resize_size", 224))
     return crop[0] if isinstance(crop, (list, tuple)) else crop
@@ -109,7 +109,7 @@ class _SegmentationSubject(Subject):
 def _segmentation(name, given, image_size):
     """With the auxiliary head that the published weights have; MobileNet's LR-ASPP has none."""
     check_settings(given, ())
-    builder = torch_models.import_torchvision().models.get_model_builder(name)
+    builder = zoo.import_torchvision().models.get_model_builder(name)
     heads = {} if name.startswith("lraspp") else {"aux_loss": True}
     model = build(lambda: builder(weights=None, weights_backbone=None, **heads))
     size = image_size or _native_size(name)
@@ -167,7 +167,7 @@ def _flow(name, given, image_size):
 
 
 def _detector(name, given, image_size):
-    from torchvision_detectors import torchvision_detector
+    from torch_detection.torchvision_detectors import torchvision_detector
 
     check_settings(given, ("boxes", "height", "width"))
     return torchvision_detector(name, given, image_size, stated_sizes()["detection"], build)

@@ -7,7 +7,7 @@ overlap, or the best 300) is not counted.
 import torch
 import torch.nn.functional as F
 from torch import nn
-from yolo_blocks import conv
+from torch_networks.yolo_blocks import conv
 
 CLASSES = 80
 _ANCHORS = 3

@@ -10,21 +10,21 @@ import json
 
 import torch
 import torch.nn.functional as F
-import torch_models
-from made_models import check_other, imported, raise_other
-from request_errors import RequestError, of_size
-from torch_building import as_workload, build, optimizers_of
-from torch_choices import Choices
-from torch_guesses import guessed
-from torch_pretence import pretended
-from torch_structures import completed, fitting, mapped, tensors_in, total_loss
+from torch_entries.building import as_workload, build, optimizers_of
+from torch_entries.guesses import guessed
+from torch_entries.made_models import check_other, imported, raise_other
+from torch_entries.request_errors import RequestError, of_size
+from torch_networks import zoo
+from torch_tracing.choices import Choices
+from torch_tracing.pretence import pretended
+from torch_tracing.structures import completed, fitting, mapped, tensors_in, total_loss
 
 #: Modules beside this one, by the beginning of an entry.
 _PUBLISHED = {
-    "published": "published_models",
-    "published_gpunet": "published_gpunet",
-    "published_images": "published_images",
-    "published_yolo": "published_yolo",
+    "published": "torch_networks.published_models",
+    "published_gpunet": "torch_networks.published_gpunet",
+    "published_images": "torch_networks.published_images",
+    "published_yolo": "torch_networks.published_yolo",
 }
 
 
@@ -69,7 +69,7 @@ class Subject:
         """(name, repeats, where it runs, function of recorder and inputs) of a task."""
         if task == "train":
             return [("step", 1.0, "device", self._step)]
-        if self.kind == "language" and isinstance(self.model, torch_models.Transformer):
+        if self.kind == "language" and isinstance(self.model, zoo.Transformer):
             return [("prefill", 1.0, "device", None), ("decode", 1.0, "device", None)]
         return [("forward", 1.0, "device", self._forward)]
 
@@ -221,14 +221,14 @@ def _given_to(subject, tensors):
 
 def _named_subject(request):
     entry = request["entry"]
-    if entry in torch_models.ZOO:
+    if entry in zoo.ZOO:
         return _zoo_subject(entry, request)
     if entry == "retinanet":
-        from published_models import RetinaNetJob
+        from torch_networks.published_models import RetinaNetJob
 
         return job_subject(build(RetinaNetJob), request)
     if entry.endswith(".pt2"):
-        from torch_program import ProgramSubject, load_program
+        from torch_entries.program import ProgramSubject, load_program
 
         return ProgramSubject(load_program(entry))
     scheme, _, rest = entry.partition(":")
@@ -247,13 +247,13 @@ def _named_subject(request):
 
 def _zoo_subject(entry, request):
     """A zoo model, at another image size where one is asked for."""
-    builder, kind, settings = torch_models.ZOO[entry]
+    builder, kind, settings = zoo.ZOO[entry]
     size, shape = request.get("image_size"), settings.get("shape")
     if not size:
         return Subject(build(builder), kind, shape)
     if kind != "image":
         raise of_size("it takes no images", "leave --image-size out")
-    torchvision = torch_models.import_torchvision()
+    torchvision = zoo.import_torchvision()
     if entry in torchvision.models.list_models(module=torchvision.models):
         return _torchvision_subject(entry, request)
     return Subject(build(builder), kind, (*shape[:-2], size, size))
@@ -262,7 +262,7 @@ def _zoo_subject(entry, request):
 def subject_of(made, request):
     """The subject of what a function returned."""
     if type(made).__name__ == "ExportedProgram":
-        from torch_program import ProgramSubject
+        from torch_entries.program import ProgramSubject
 
         return ProgramSubject(made)
     made = as_workload(made)
@@ -348,19 +348,19 @@ def item_of(job):
 
 
 def _torchvision_subject(name, request):
-    from torch_vision import vision_subject
+    from torch_entries.vision import vision_subject
 
     return vision_subject(name, request)
 
 
 def _detectron2_subject(name, request):
-    from detectron2_networks import detectron2_subject
+    from torch_detection.detectron2_networks import detectron2_subject
 
     return detectron2_subject(name, request)
 
 
 def _timm_subject(name, request):
-    torch_models.import_torchvision()
+    zoo.import_torchvision()
     import timm
 
     if not timm.is_model(name):
@@ -372,7 +372,7 @@ def _timm_subject(name, request):
 
 
 def _hf_subject(name, request):
-    from torch_hf import hf_subject
+    from torch_transformers.families import hf_subject
 
     return hf_subject(name, request)
 
@@ -405,7 +405,7 @@ def _sizes_in(text):
 
 
 def _denoiser_subject(text, request):
-    from torch_denoisers import denoiser
+    from torch_networks.denoisers import denoiser
 
     given = _sizes_in(text)
     try:
@@ -420,11 +420,11 @@ def _denoiser_subject(text, request):
 def _transformer_subject(text, _request):
     given = _sizes_in(text)
     try:
-        model = build(lambda: torch_models.transformer(**given))
+        model = build(lambda: zoo.transformer(**given))
     except (ValueError, TypeError) as error:
         raise RequestError("bad-request", str(error)) from error
     subject = Subject(model, "text" if given.get("classes") else "language")
-    subject.taken = torch_models.sizes_taken(given)
+    subject.taken = zoo.sizes_taken(given)
     return subject
 
 
@@ -441,7 +441,7 @@ def _user_subject(entry, request):
         try:
             subject = subject_of(build(_user_function(entry, request)), request)
         except Exception:  # A user's function; whatever it raised is raised again below.
-            if not torch_models.mends_torchvision():
+            if not zoo.mends_torchvision():
                 raise
             subject = subject_of(build(_user_function(entry, request)), request)
     return of_users_code(subject)

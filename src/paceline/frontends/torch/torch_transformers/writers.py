@@ -7,7 +7,7 @@ for both, since a layer keeps as much of a token of either. Where it is sound or
 one length, and the length of the pass is that of the text written so far.
 """
 
-from torch_hf import cached, tokens
+from torch_transformers.families import cached, tokens
 
 
 def passes(subject):

@@ -132,9 +132,9 @@ class Ssd300(nn.Module):
 
     def __init__(self, classes=81):
         super().__init__()
-        import torch_models
+        from torch_networks import zoo
 
-        backbone = torch_models.import_torchvision().models.resnet50(weights=None)
+        backbone = zoo.import_torchvision().models.resnet50(weights=None)
         self.backbone = nn.Sequential(*list(backbone.children())[:7])
         block = self.backbone[-1][0]
         block.conv2.stride, block.downsample[0].stride = (1, 1), (1, 1)
@@ -184,9 +184,9 @@ class MaskRcnn(nn.Module):
 
     def __init__(self, regions=512, masks=128):
         super().__init__()
-        import torch_models
+        from torch_networks import zoo
 
-        stages = list(torch_models.import_torchvision().models.resnet50(weights=None).children())
+        stages = list(zoo.import_torchvision().models.resnet50(weights=None).children())
         self.stem, self.stages = nn.Sequential(*stages[:4]), nn.ModuleList(stages[4:8])
         self.lateral = nn.ModuleList([nn.Conv2d(w, 256, 1) for w in (256, 512, 1024, 2048)])
         self.smooth = nn.ModuleList([nn.Conv2d(256, 256, 3, padding=1) for _ in range(4)])
@@ -251,9 +251,9 @@ class RetinaNetJob:
     kind, side, multiple = "image", 800, 32
 
     def __init__(self):
-        import torch_models
+        from torch_networks import zoo
 
-        detection = torch_models.import_torchvision().models.detection
+        detection = zoo.import_torchvision().models.detection
         whole = detection.retinanet_resnet50_fpn(weights=None, weights_backbone=None)
         self.model = _Detector(whole.backbone, whole.head)
 

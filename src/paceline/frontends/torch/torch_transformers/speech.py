@@ -6,7 +6,7 @@ transducers: Xu et al. 2023 (arXiv:2304.06795).
 
 import importlib
 
-from torch_hf import HfSubject, tokens
+from torch_transformers.families import HfSubject, tokens
 
 #: Tokens of ten seconds of speech.
 _NUM_TOKENS = 40

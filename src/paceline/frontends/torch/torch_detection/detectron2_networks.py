@@ -9,10 +9,8 @@ import os
 import re
 
 import torch.nn.functional as F
-import torch_models
 from torch import nn
-from torch_building import build
-from torch_detection import (
+from torch_detection.detectors import (
     BoxHead,
     Choices,
     DetectionSubject,
@@ -24,9 +22,11 @@ from torch_detection import (
     StatedProposals,
     TwoStage,
 )
-from torch_subjects import RequestError
-from torch_vision import check_settings, parsed, stated_sizes
-from torchvision_detectors import said
+from torch_detection.torchvision_detectors import said
+from torch_entries.building import build
+from torch_entries.subjects import RequestError
+from torch_entries.vision import check_settings, parsed, stated_sizes
+from torch_networks import zoo
 
 _NAME = re.compile(
     r"(?:.*/)?(faster_rcnn|mask_rcnn|keypoint_rcnn|fast_rcnn|rpn|retinanet)"
@@ -66,7 +66,7 @@ def _facts():
 
 
 def _network(kind, depth, neck, facts):
-    detection = torch_models.import_torchvision().models.detection
+    detection = zoo.import_torchvision().models.detection
     body = _body(depth, neck)
     if kind == "retinanet":
         head = detection.retinanet.RetinaNetHead(256, facts["anchors"][kind], facts["classes"])
@@ -89,7 +89,7 @@ def _choices(kind, facts):
     return Choices(**facts["kept"][kind], **facts["choices"])
 
 
-class _FrozenNorm(torch_models.import_torchvision().ops.FrozenBatchNorm2d):
+class _FrozenNorm(zoo.import_torchvision().ops.FrozenBatchNorm2d):
     """Normalised with what was seen before: one kernel where nothing is taught, else plain ops.
 
     Source: facebookresearch/detectron2, detectron2/layers/batch_norm.py, `FrozenBatchNorm2d`.
@@ -109,7 +109,7 @@ def _body(depth, neck):
     Of the plain ones the first convolution of a block strides, as in the weights they start from
     (``STRIDE_IN_1X1``).
     """
-    make = getattr(torch_models.import_torchvision().models, _RESNETS[depth])
+    make = getattr(zoo.import_torchvision().models, _RESNETS[depth])
     dilated = [False, False, neck == "DC5"]
     body = make(weights=None, norm_layer=_FrozenNorm, replace_stride_with_dilation=dilated)
     for part in (body.conv1, body.layer1):
@@ -122,8 +122,8 @@ def _body(depth, neck):
 
 def _pyramid(body, first):
     """A feature pyramid from a stage on: with a pooled level, or RetinaNet's two convolutions."""
-    detection = torch_models.import_torchvision().models.detection.backbone_utils
-    levels = torch_models.import_torchvision().ops.feature_pyramid_network
+    detection = zoo.import_torchvision().models.detection.backbone_utils
+    levels = zoo.import_torchvision().ops.feature_pyramid_network
     stages = range(first, 5)
     top = levels.LastLevelMaxPool() if first == 1 else levels.LastLevelP6P7(2048, 256)
     names = {"layer%d" % stage: str(stage) for stage in stages}
@@ -133,12 +133,12 @@ def _pyramid(body, first):
 
 def _one_level(body, neck):
     stage = "layer3" if neck == "C4" else "layer4"
-    getter = torch_models.import_torchvision().models._utils.IntermediateLayerGetter
+    getter = zoo.import_torchvision().models._utils.IntermediateLayerGetter
     return getter(body, {stage: "0"})
 
 
 def _heads(kind, neck, body, choices, classes):
-    detection = torch_models.import_torchvision().models.detection
+    detection = zoo.import_torchvision().models.detection
     rcnn, width = detection.faster_rcnn, _WIDTHS[neck]
     shared = body.layer4 if neck == "C4" else None
     if shared is None:

@@ -8,7 +8,7 @@ Random whole numbers are spread evenly over their range, so that they are the sa
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
-from torch_structures import mapped, tensors_in
+from torch_tracing.structures import mapped, tensors_in
 
 #: Most elements that are followed; larger ones decide nothing that a program reads.
 _LARGEST = 1 << 17

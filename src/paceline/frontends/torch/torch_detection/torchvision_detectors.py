@@ -7,8 +7,7 @@ import contextlib
 import math
 
 import torch
-import torch_models
-from torch_detection import (
+from torch_detection.detectors import (
     BoxHead,
     Choices,
     DetectionSubject,
@@ -19,6 +18,7 @@ from torch_detection import (
     RegionHeads,
     TwoStage,
 )
+from torch_networks import zoo
 
 #: The loss of classes, by the beginning of a name.
 _FOCUS = {"retinanet": "focal", "fcos": "centred", "ssd": "mined"}
@@ -50,12 +50,12 @@ def _library_model(name):
     The library decides by the weights that are asked for; none are loaded.
     """
     with _no_weights():
-        return torch_models.import_torchvision().models.get_model_builder(name)(weights="DEFAULT")
+        return zoo.import_torchvision().models.get_model_builder(name)(weights="DEFAULT")
 
 
 @contextlib.contextmanager
 def _no_weights():
-    weights = torch_models.import_torchvision().models.WeightsEnum
+    weights = zoo.import_torchvision().models.WeightsEnum
     kept = weights.get_state_dict, torch.nn.Module.load_state_dict
     weights.get_state_dict = lambda *_, **__: {}
     torch.nn.Module.load_state_dict = lambda *_, **__: None

@@ -8,8 +8,8 @@ import functools
 import importlib
 
 import torch
-from torch_choices import Choices
-from torch_hf import HfSubject
+from torch_tracing.choices import Choices
+from torch_transformers.families import HfSubject
 
 _WITHOUT_MATCHING = "a loss that matches no boxes"
 #: Names that a picture is searched for, each a text of its own: the classes of COCO.

@@ -1,8 +1,8 @@
 """Where a step makes the host wait for the device, recorded as ops; and what a trace answers there.
 
 Standard library and torch only. A number that the host reads does not exist in a trace, unless it
-follows from sizes alone (`torch_values`). A floating one is answered as not-a-number, so that a
-loss may be printed. In code of a user's own a truth value is a choice (`torch_choices`), and a
+follows from sizes alone (`values`). A floating one is answered as not-a-number, so that a
+loss may be printed. In code of a user's own a truth value is a choice (`choices`), and a
 whole number is not-a-number too, which is no size; elsewhere these are refused.
 
 Sources: PyTorch, aten/src/ATen/native/cuda/Copy.cu (a copy that is not `non_blocking` ends with

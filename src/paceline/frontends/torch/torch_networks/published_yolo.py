@@ -14,7 +14,7 @@ merged or left out later is there: both of two convolutions that are added (v9, 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from yolo_blocks import (
+from torch_networks.yolo_blocks import (
     AttentionSplit,
     Averaged,
     AveragedHalves,
@@ -32,7 +32,7 @@ from yolo_blocks import (
     separable_half,
     split,
 )
-from yolo_heads import Anchored, Boxes, Classes, Job, Masks, TwiceTold
+from torch_networks.yolo_heads import Anchored, Boxes, Classes, Job, Masks, TwiceTold
 
 _CHANNELS = (64, 128, 256, 512, 1024)
 _TAKEN9 = "as Ultralytics trains it, without the branch that its first release trains beside it"

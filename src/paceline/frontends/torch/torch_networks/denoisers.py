@@ -22,8 +22,8 @@ _BLOCKS = ("double", "single", "parallel", "cross")
 _MODULATIONS = ("own", "shared", "none")
 
 
-class _Norm(nn.Module):
-    """Of the queries or keys of a head: as diffusers spells it, op by op."""
+class RmsNorm(nn.Module):
+    """As diffusers spells it (models/normalization.py, `RMSNorm`): op by op."""
 
     def __init__(self, size):
         super().__init__()
@@ -34,8 +34,8 @@ class _Norm(nn.Module):
         return x * torch.rsqrt(variance + 1e-6) * self.weight
 
 
-def _turned(x):
-    """Queries or keys with rotary positions, in FP32 as diffusers does."""
+def turned(x):
+    """Queries or keys with rotary positions, in FP32 as the libraries do."""
     half, wide = x.shape[-1] // 2, x.float()
     angles = wide.new_empty(x.shape[-2], x.shape[-1])
     turned = torch.cat((-wide[..., half:], wide[..., :half]), -1)
@@ -54,7 +54,7 @@ class _Attention(nn.Module):
         self.k = nn.Linear(source or hidden, narrow, bias=bias)
         self.v = nn.Linear(source or hidden, narrow, bias=bias)
         self.o = nn.Linear(inner, hidden, bias=bias)
-        makes = {"rms": lambda: _Norm(size), "layer": lambda: nn.LayerNorm(size)}
+        makes = {"rms": lambda: RmsNorm(size), "layer": lambda: nn.LayerNorm(size)}
         make = makes.get(spec["norm"], nn.Identity)
         self.norm_q, self.norm_k = make(), make()
 
@@ -73,7 +73,7 @@ class _Attention(nn.Module):
     def attended(self, q, k, v, is_self=True):
         """What is read, heads joined."""
         if self.spec["rotary"] and is_self:
-            q, k = _turned(q), _turned(k)
+            q, k = turned(q), turned(k)
         grouped = self.spec["kv_heads"] != self.spec["heads"]
         read = F.scaled_dot_product_attention(q, k, v, enable_gqa=grouped)
         return read.transpose(1, 2).flatten(2)

@@ -10,7 +10,7 @@ import types
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch_recorder import optimizer_name
+from torch_tracing.recorder import optimizer_name
 
 
 def as_workload(made):

@@ -10,9 +10,9 @@ import importlib
 import os
 import sys
 
-from request_errors import RequestError
+from torch_entries.request_errors import RequestError
 
-_FRONT_ENDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+_FRONT_ENDS = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
 
 
 class OtherFramework(Exception):

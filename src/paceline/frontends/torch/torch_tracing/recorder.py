@@ -2,7 +2,7 @@
 
 Standard library and torch only; runs in the Python that has torch (2.4 or newer).
 
-Every operator that reaches the dispatcher is one row; `torch_stand_ins` replaces the few functions
+Every operator that reaches the dispatcher is one row; `stand_ins` replaces the few functions
 whose decomposition differs between a CPU and an accelerator.
 """
 
@@ -11,9 +11,9 @@ import contextlib
 import weakref
 
 import torch
-import torch_waits
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_results import Results
+from torch_tracing import waits
+from torch_tracing.results import Results
 
 FORWARD, LOSS, BACKWARD = 0, 1, 2
 _OWNERS = {"parameter": 0, "gradient": 1, "activation": 3, "input": 4, "buffer": 6, "kv_cache": 7}
@@ -111,7 +111,7 @@ class Recorder(TorchDispatchMode):
             if kwargs:
                 inputs += _tensors(kwargs.values())
             self.record(name, inputs, outputs, [_scalar(args, i) for i in attributes])
-            masks = torch_waits.masks_read_back(func._schema.name, args)
+            masks = waits.masks_read_back(func._schema.name, args)
             if masks:
                 self.record("paceline::to_host|", masks, [], [])
                 self.takes_whole_masks = True
@@ -339,7 +339,7 @@ def _describe(func):
         tag = ""
     attributes = _ATTRIBUTES.get(name, ())
     moves_nothing = is_view or name in _MOVES_NOTHING
-    handler = torch_waits.HANDLERS.get(name)
+    handler = waits.HANDLERS.get(name)
     return name + "|" + tag, moves_nothing, is_composite, attributes, handler
 
 

@@ -67,10 +67,12 @@ class Choices:
 
 
 def _asking_line():
-    """(file, line) of the code outside PyTorch and this folder that runs."""
+    """(file, line) of the code outside PyTorch and this front end that runs."""
     frame = sys._getframe(1)
-    folders = [__file__, sys.modules["torch"].__file__]
-    hidden = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in folders)
+    hidden = tuple(
+        os.path.dirname(os.path.abspath(path)) + os.sep
+        for path in (os.path.dirname(__file__), sys.modules["torch"].__file__)
+    )
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith(hidden):

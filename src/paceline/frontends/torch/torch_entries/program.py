@@ -8,8 +8,8 @@ import functools
 import warnings
 
 import torch
-from torch_building import on_meta_twin
-from torch_subjects import RequestError, Subject
+from torch_entries.building import on_meta_twin
+from torch_entries.subjects import RequestError, Subject
 
 #: Checks that say nothing about shapes, and hold for another device than meta.
 _CHECKS = ("aten::_assert_tensor_metadata", "aten::_assert_async")
