@@ -21,7 +21,7 @@ from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, ClusterOptions
 from paceline.app.main import main
 from paceline.app.verbs.scale import ScaleOptions
 from paceline.errors import PacelineError
-from paceline.planning.goal.options import goal_option_names, parse_goal, work_option_names
+from paceline.planning.goal.options import parse_goal
 
 
 def test_exported_names() -> None:
@@ -123,11 +123,6 @@ def test_a_plan_needs_no_framework_and_no_validation_library() -> None:
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_options_are_those_that_the_planner_reads() -> None:
-    assert {o.key or o.name for o in GOAL_OPTIONS} == set(goal_option_names())
-    assert {o.key or o.name for o in WORK_OPTIONS} == set(work_option_names())
 
 
 def test_the_api_takes_the_options_of_the_command_line() -> None:

@@ -1,16 +1,19 @@
 """The options that state a goal and an amount of work, for the command line and the API.
 
-`paceline.planning.goal.options` reads them; here stands what a user is told about them.
+They are those that the fields of `Goal` and `Work` declare; here stand their types as keywords.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
+from paceline.app.command_line import Option
 from paceline.app.option_table import TextOption
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.typed import typed_fields
 
 
 class PlanOptions(TypedDict, total=False):
@@ -120,136 +123,21 @@ class ClusterOptions(TypedDict, total=False):
     facts: Sequence[Path]
 
 
+def _declared(kind: type) -> Iterator[TextOption]:
+    """The command-line options that the fields of a dataclass declare."""
+    for _, one in typed_fields(kind):
+        flags = ((one.flag or one.name, one.help), *one.also)
+        for flag, told in flags:
+            yield TextOption(
+                name=flag, key=one.name, help=told, example=one.example,
+                is_repeatable=one.is_repeatable,
+            )  # fmt: skip
+
+
+GOAL_OPTIONS = tuple(_declared(Goal))
+WORK_OPTIONS = tuple(_declared(Work))
 #: How much a training job does.
-JOB_OPTIONS = (
-    TextOption(
-        name="samples", example="400k", help="Samples per epoch; of a language model, tokens."
-    ),
-    TextOption(name="epochs", example="30", help="Passes over the samples."),
-    TextOption(name="tokens", example="10B", help="Tokens in all, for language models."),
-)
-WORK_OPTIONS = (
-    *JOB_OPTIONS,
-    TextOption(name="rps", example="20", help="Requests per second to be served."),
-    TextOption(
-        name="prompt-tokens", key="prompt", example="512", help="Tokens in, of one request."
-    ),
-    TextOption(
-        name="output-tokens", key="output", example="128", help="Tokens out, of one request."
-    ),
-    TextOption(name="concurrency", example="8", help="Requests in flight at once, on all devices."),
-    TextOption(
-        name="denoising-steps", example="20", help="Steps of one picture or clip; its pipeline's."
-    ),
-    TextOption(
-        name="guidance", example="no", help="Whether each of them runs without the prompt too."
-    ),
-    TextOption(name="sound", example="45s", help="Length of one recording that is heard."),
-    TextOption(name="beams", example="5", help="Answers that a search keeps beside each other."),
-    TextOption(
-        name="spread",
-        example="1.0",
-        help="How far lengths of requests spread, over their mean: 0 without, about 1 in chats.",
-    ),
-)
+JOB_OPTIONS = tuple(one for one in WORK_OPTIONS if one.name in ("samples", "epochs", "tokens"))
 #: Settings of a step whose strategy is searched.
-REWRITE = TextOption(
-    name="rewrite",
-    example="lora_rank=16",
-    help="Run it another way: LoRA adapters (lora_rank=16; frozen_weights=int4 beneath them), "
-    "freeze layers (frozen=except:fc), training_format=pure, …; several with commas.",
-)
-GOAL_OPTIONS = (
-    TextOption(name="deadline", example="24h", help="Done within this time."),
-    TextOption(name="budget", example="50usd", help="Costs no more than this."),
-    TextOption(
-        name="latency", example="50ms", help="Time per output token, or of one batch, at most."
-    ),
-    TextOption(name="tpot", key="latency", example="50ms", help="Time per output token, at most."),
-    TextOption(name="ttft", example="1s", help="Time to the first token, at most."),
-    TextOption(
-        name="percentile",
-        example="95",
-        help="Of requests that come at --rps, which keep --ttft and --tpot: 50, 95 or 99.",
-    ),
-    TextOption(name="throughput", example="5k", help="Samples or tokens per second, at least."),
-    TextOption(
-        name="power-limit", example="1.2kW", help="Rated power of all devices together, at most."
-    ),
-    TextOption(
-        name="cooling-limit", example="3kW", help="Heat that your own room takes away, at most."
-    ),
-    TextOption(name="vendor", example="NVIDIA,AMD", help="Accepted makers; several with commas."),
-    TextOption(
-        name="cloud",
-        example="Lambda,own",
-        help="Accepted clouds, own being your machines; several with commas.",
-    ),
-    TextOption(
-        name="region",
-        example="eu",
-        help="Accepted regions, by their beginning; several with commas.",
-    ),
-    TextOption(
-        name="device-class",
-        example="datacenter",
-        help="Accepted classes: consumer, edge, …; several with commas.",
-    ),
-    TextOption(
-        name="device",
-        example="a100,4090",
-        help="Accepted devices or families; several with commas.",
-    ),
-    TextOption(name="max-devices", example="8", help="Most devices in one plan."),
-    TextOption(name="spot", help="Let interruptible prices compete."),
-    TextOption(
-        name="datacenter", help="Leave out cards whose driver licence forbids data centres."
-    ),
-    TextOption(
-        name="confidence", example="0.8", help="Chance at which time and money must be kept."
-    ),
-    TextOption(name="memory-confidence", example="0.9", help="Chance at which the job must fit."),
-    TextOption(
-        name="objective",
-        example="cost",
-        help="What is best: cost, time, balanced, energy, performance-per-usd.",
-    ),
-    TextOption(
-        name="hour-value",
-        example="64usd",
-        help="What an hour is worth to you: weighs time against cost with --objective balanced, "
-        "and strategies against the work on a script.",
-    ),
-    TextOption(
-        name="strategies",
-        example="dp,fsdp,tp",
-        help="What the training script can do, several with commas: dp, fsdp, recompute, offload, "
-        "tp, pp, cp, ep, interleaved. Others are left out.",
-    ),
-    TextOption(
-        name="ideal",
-        help="A training job is its steps alone: nothing is evaluated or saved, and nothing fails.",
-    ),
-    TextOption(name="precision", example="bf16", help="Accepted precisions; several with commas."),
-    TextOption(name="compiler", example="eager", help="Accepted compilers; several with commas."),
-    TextOption(
-        name="framework",
-        example="jax",
-        help="What runs it: torch, jax, tensorflow; tensorrt, onnxruntime, openvino …; or vllm, "
-        "sglang, trtllm, tgi, llamacpp, which serve. torch without, vllm for language models.",
-    ),
-    TextOption(name="global-batch", example="256", help="Items per optimizer step, exactly."),
-    TextOption(name="max-price-age-days", example="365", help="Older prices are excluded."),
-    TextOption(
-        name="data",
-        example="imagenet",
-        help="How samples lie on disk: a known data set, or ready if nothing is to be decoded.",
-    ),
-    REWRITE,
-    TextOption(
-        name="pin",
-        example="offer=NAME",
-        help="Fix the offer, device, nodes, batch, precision, compiler or strategy; repeatable.",
-        is_repeatable=True,
-    ),
-)
+REWRITE = next(one for one in GOAL_OPTIONS if one.name == "rewrite")
+SearchedRewrite = Annotated[str, Option(metavar=REWRITE.example, help=REWRITE.help, default="")]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict, get_args
 
 from paceline.app.command_line import Argument, Option, spelled_out
-from paceline.app.goal_options import REWRITE
 from paceline.app.output import Answer, Asked, Form
 from paceline.errors import InvalidInputError
 
@@ -41,7 +40,6 @@ Rewrite = Annotated[
         default="",
     ),
 ]
-SearchedRewrite = Annotated[str, Option(metavar=REWRITE.example, help=REWRITE.help, default="")]
 Python = Annotated[
     str | None,
     Option(help="The Python that has the model's framework."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,11 +12,23 @@ from paceline.errors import InvalidInputError, PacelineError, UnknownNameError
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import (
     format_goal,
-    goal_option_names,
     parse_goal,
     parse_work,
-    work_option_names,
 )
+from paceline.planning.goal.typed import read_flag, typed_fields
+
+
+def _names(kind: type) -> list[str]:
+    return [one.name for _, one in typed_fields(kind)]
+
+
+def test_every_field_is_declared_with_all_that_a_user_needs():
+    for kind in (Goal, Work):
+        declared = dict(typed_fields(kind))
+        assert list(declared) == [one.name for one in dataclasses.fields(kind)]
+        for one in declared.values():
+            assert one.help.endswith(".")
+            assert bool(one.example) == (one.read is not read_flag or one.name == "guidance")
 
 
 def test_every_kind_of_option_is_read_in_si_units():
@@ -80,13 +94,13 @@ def refusal(read, options):
     return None
 
 
-@given(st.sampled_from([*goal_option_names()]), st.text(max_size=30))
+@given(st.sampled_from(_names(Goal)), st.text(max_size=30))
 def test_any_text_is_read_or_refused_politely(name, text):
     error = refusal(parse_goal, {name: text})
     assert error is None or error.hint
 
 
-@given(st.sampled_from([*work_option_names()]), st.text(max_size=30))
+@given(st.sampled_from(_names(Work)), st.text(max_size=30))
 def test_any_work_is_read_or_refused_politely(name, text):
     error = refusal(parse_work, {name: text})
     assert error is None or error.hint

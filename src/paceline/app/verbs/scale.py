@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict, Unpack
 from paceline.app import options as common
 from paceline.app.api.planning import scale as scale_model
 from paceline.app.command_line import Commands, Option
-from paceline.app.goal_options import JOB_OPTIONS
+from paceline.app.goal_options import JOB_OPTIONS, SearchedRewrite
 from paceline.app.option_table import takes
 from paceline.app.output import Answer
 from paceline.app.requests.mixed_devices import Beside
@@ -20,7 +20,7 @@ class _SearchOptions(TypedDict, total=False):
     compiler: Annotated[
         str | None, Option(help="eager or compiled. eager without, or what the device has.")
     ]
-    rewrite: common.SearchedRewrite
+    rewrite: SearchedRewrite
     as_of: common.AsOf
     calibration: common.Calibration
     facts: common.RepeatedFacts

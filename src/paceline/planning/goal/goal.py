@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.dtypes import find_precision
-from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Compiler
 from paceline.model.graph.workload import Workload
 from paceline.model.items import StatedItem
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.parallelism.strategy.complexity import STRATEGY_KINDS, StrategyKind
 from paceline.planning.goal.rewrites import check_rewrite
+from paceline.planning.goal.typed import (
+    above_zero,
+    check_bounds,
+    known,
+    likely,
+    read_chance,
+    read_flag,
+    read_kinds,
+    read_names,
+    read_pins,
+    read_spread,
+    read_whole,
+    typed,
+)
 from paceline.simulation.queue.load import Lengths, check_rate
 from paceline.stack.engines import USUAL_LOOP, find_engine
+from paceline.units import (
+    format_count,
+    format_duration,
+    format_percent,
+    format_usd,
+    parse_count,
+    parse_duration_s,
+    parse_power_w,
+    parse_usd,
+)
 
 Objective = Literal["auto", "cost", "time", "balanced", "energy", "performance-per-usd"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
@@ -32,100 +56,169 @@ PIN_KEYS = ("offer", "device", "nodes", "batch", "precision", "compiler", "strat
 USUAL_DEVICES = 64
 
 
+def _usd(amount_usd: float) -> str:
+    return f"{format_usd(amount_usd)} USD"
+
+
+def _watts(power_w: float) -> str:
+    return f"{power_w:g} W"
+
+
+def _told(name: str, value: int) -> None:
+    if value not in PERCENTILES:
+        raise InvalidInputError(f"the {name} {value} is not told", hint="take 50, 95 or 99")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """Constraints, which hold at a stated chance, and one objective, best at the median.
 
-    Attributes:
-        deadline_s: The whole job must be done within.
-        budget_usd: The whole job must cost no more.
-        power_limit_w: Rated power of all devices together.
-        cooling_limit_w: Heat that the user's own room takes away; rented machines warm another's.
-        latency_s: Time per output token of a language model, of one batch for the rest.
-        ttft_s: Time to the first token of a language model.
-        percentile: Of requests that come at a rate, which keep both: 50, 95 or 99 of 100.
-        min_samples_per_s: Throughput of the whole job.
-        vendors: Accepted device vendors; empty accepts all, as below.
-        clouds: Accepted clouds (``own`` for owned machines).
-        regions: Accepted regions; ``eu`` accepts every region that begins so.
-        device_classes: Accepted device classes.
-        devices: Accepted devices or families.
-        allow_spot: Whether interruptible prices compete.
-        in_datacenter: Whether consumer cards are excluded because the driver licence of the vendor
-            does not allow them in a data centre.
-        max_devices: Most devices in one plan; None takes `USUAL_DEVICES`, and more where a deadline
-            or a rate asks for them.
-        confidence: Chance at which constraints of time and money hold.
-        memory_confidence: Chance at which the job must fit.
-        objective: What is best; ``auto`` is time under a budget alone, else cost; ``balanced`` is
-            cost with every hour until the job is done at ``hour_value_usd``.
-        hour_value_usd: What an hour is worth to the user; None takes what a developer costs.
-        strategies: Kinds of strategy that the training script can do, beside data parallel; empty
-            takes the usual ones, and others only where they gain more than writing them costs.
-        is_ideal: Whether a training job is its steps alone: nothing is evaluated, saved, or fails.
-        precisions: Accepted precisions; empty takes those that keep the usual quality.
-        compilers: Accepted compilers; empty takes the fastest that the device can use.
-        framework: What runs the model, as `paceline.stack.engines` names it: an engine that serves
-            requests, or a framework whose releases must run on the device; None takes what is
-            usual.
-        global_batch: Exact items per optimizer step; None allows any up to the workload's limit.
-        max_price_age_days: Older prices are excluded.
-        data: How samples lie on disk: a well-known data set such as ``imagenet``, or ``ready`` if
-            they need no work on the host; None takes the reference job's, else ``ready``.
-        rewrite: Further settings of every configuration, such as ``lora_rank=8``; those that are
-            not searched, see `paceline.planning.goal.rewrites`.
-        pins: What is fixed beforehand, see `PIN_KEYS`.
+    The help of each field says what it means. None, or nothing, leaves a constraint out.
     """
 
-    deadline_s: float | None = None
-    budget_usd: float | None = None
-    power_limit_w: float | None = None
-    cooling_limit_w: float | None = None
-    latency_s: float | None = None
-    ttft_s: float | None = None
-    percentile: int = 95
-    min_samples_per_s: float | None = None
-    vendors: tuple[str, ...] = ()
-    clouds: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    device_classes: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
-    allow_spot: bool = False
-    in_datacenter: bool = False
-    max_devices: int | None = None
-    confidence: float = 0.8
-    memory_confidence: float = MEMORY_CONFIDENCE
-    objective: Objective = "auto"
-    hour_value_usd: float | None = None
-    strategies: tuple[StrategyKind, ...] = ()
-    is_ideal: bool = False
-    precisions: tuple[str, ...] = ()
-    compilers: tuple[str, ...] = ()
-    framework: str | None = None
-    global_batch: int | None = None
-    max_price_age_days: int = MAX_PRICE_AGE_DAYS
-    data: str | None = None
-    rewrite: str = ""
-    pins: Mapping[str, str] = field(default_factory=dict)
+    deadline_s: float | None = typed(
+        "deadline", "Done within this time.", "24h",
+        read=parse_duration_s, show=format_duration, check=above_zero,
+    )  # fmt: skip
+    budget_usd: float | None = typed(
+        "budget", "Costs no more than this.", "50usd", read=parse_usd, show=_usd, check=above_zero
+    )
+    latency_s: float | None = typed(
+        "latency", "Time per output token, or of one batch, at most.", "50ms",
+        also=(("tpot", "Time per output token, at most."),),
+        read=parse_duration_s, show=format_duration, check=above_zero,
+    )  # fmt: skip
+    ttft_s: float | None = typed(
+        "ttft", "Time to the first token, at most.", "1s",
+        read=parse_duration_s, show=format_duration, check=above_zero,
+    )  # fmt: skip
+    percentile: int = typed(
+        "percentile",
+        "Of requests that come at --rps, which keep --ttft and --tpot: 50, 95 or 99.",
+        "95",
+        default=95, read=read_whole, check=_told,
+    )  # fmt: skip
+    min_samples_per_s: float | None = typed(
+        "throughput", "Samples or tokens per second, at least.", "5k",
+        read=parse_count, show=lambda rate: f"{format_count(rate)}/s", check=above_zero,
+    )  # fmt: skip
+    power_limit_w: float | None = typed(
+        "power-limit", "Rated power of all devices together, at most.", "1.2kW",
+        read=parse_power_w, show=_watts, check=above_zero,
+    )  # fmt: skip
+    cooling_limit_w: float | None = typed(
+        "cooling-limit", "Heat that your own room takes away, at most.", "3kW",
+        read=parse_power_w, show=_watts, check=above_zero,
+    )  # fmt: skip
+    vendors: tuple[str, ...] = typed(
+        "vendor", "Accepted makers; several with commas.", "NVIDIA,AMD",
+        default=(), read=read_names,
+    )  # fmt: skip
+    clouds: tuple[str, ...] = typed(
+        "cloud", "Accepted clouds, own being your machines; several with commas.", "Lambda,own",
+        default=(), read=read_names,
+    )  # fmt: skip
+    regions: tuple[str, ...] = typed(
+        "region", "Accepted regions, by their beginning; several with commas.", "eu",
+        default=(), read=read_names,
+    )  # fmt: skip
+    device_classes: tuple[str, ...] = typed(
+        "device-class", "Accepted classes: consumer, edge, …; several with commas.", "datacenter",
+        default=(), read=read_names,
+    )  # fmt: skip
+    devices: tuple[str, ...] = typed(
+        "device", "Accepted devices or families; several with commas.", "a100,4090",
+        default=(), read=read_names,
+    )  # fmt: skip
+    max_devices: int | None = typed(
+        "max-devices", "Most devices in one plan.", "8", read=read_whole, check=above_zero
+    )
+    allow_spot: bool = typed(
+        "spot", "Let interruptible prices compete.", default=False, read=read_flag
+    )
+    in_datacenter: bool = typed(
+        "datacenter", "Leave out cards whose driver licence forbids data centres.",
+        default=False, read=read_flag,
+    )  # fmt: skip
+    confidence: float = typed(
+        "confidence", "Chance at which time and money must be kept.", "0.8",
+        default=0.8, read=read_chance, show=format_percent, check=likely,
+    )  # fmt: skip
+    memory_confidence: float = typed(
+        "memory-confidence", "Chance at which the job must fit.", "0.9",
+        default=MEMORY_CONFIDENCE, read=read_chance, show=format_percent, check=likely,
+    )  # fmt: skip
+    objective: Objective = typed(
+        "objective", "What is best: cost, time, balanced, energy, performance-per-usd.", "cost",
+        default="auto", check=known("objective", OBJECTIVES),
+    )  # fmt: skip
+    hour_value_usd: float | None = typed(
+        "hour-value",
+        "What an hour is worth to you: weighs time against cost with --objective balanced, "
+        "and strategies against the work on a script.",
+        "64usd",
+        read=parse_usd, show=_usd, check=above_zero,
+    )  # fmt: skip
+    strategies: tuple[StrategyKind, ...] = typed(
+        "strategies",
+        "What the training script can do, several with commas: dp, fsdp, recompute, offload, "
+        "tp, pp, cp, ep, interleaved. Others are left out.",
+        "dp,fsdp,tp",
+        default=(), read=read_kinds, check=known("kind of strategy", STRATEGY_KINDS),
+    )  # fmt: skip
+    is_ideal: bool = typed(
+        "ideal",
+        "A training job is its steps alone: nothing is evaluated or saved, and nothing fails.",
+        default=False, read=read_flag,
+    )  # fmt: skip
+    precisions: tuple[str, ...] = typed(
+        "precision", "Accepted precisions; several with commas.", "bf16",
+        default=(), read=read_names,
+    )  # fmt: skip
+    compilers: tuple[str, ...] = typed(
+        "compiler", "Accepted compilers; several with commas.", "eager",
+        default=(), read=read_names,
+    )  # fmt: skip
+    framework: str | None = typed(
+        "framework",
+        "What runs it: torch, jax, tensorflow; tensorrt, onnxruntime, openvino …; or vllm, "
+        "sglang, trtllm, tgi, llamacpp, which serve. torch without, vllm for language models.",
+        "jax",
+        read=str.lower,
+    )  # fmt: skip
+    global_batch: int | None = typed(
+        "global-batch", "Items per optimizer step, exactly.", "256",
+        read=read_whole, check=above_zero,
+    )  # fmt: skip
+    max_price_age_days: int = typed(
+        "max-price-age-days", "Older prices are excluded.", "365",
+        default=MAX_PRICE_AGE_DAYS, read=read_whole, check=above_zero,
+    )  # fmt: skip
+    data: str | None = typed(
+        "data",
+        "How samples lie on disk: a known data set, or ready if nothing is to be decoded.",
+        "imagenet",
+    )  # fmt: skip
+    rewrite: str = typed(
+        "rewrite",
+        "Run it another way: LoRA adapters (lora_rank=16; frozen_weights=int4 beneath them), "
+        "freeze layers (frozen=except:fc), training_format=pure, …; several with commas.",
+        "lora_rank=16",
+        default="",
+    )  # fmt: skip
+    pins: Mapping[str, str] = typed(
+        "pin",
+        "Fix the offer, device, nodes, batch, precision, compiler or strategy; repeatable.",
+        "offer=NAME",
+        default=dict, read=read_pins, check=known("pin", PIN_KEYS), is_repeatable=True,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        _check_positive(self, ("deadline_s", "budget_usd", "latency_s", "ttft_s"))
-        _check_positive(self, ("power_limit_w", "cooling_limit_w", "min_samples_per_s"))
-        _check_positive(self, ("hour_value_usd",))
-        _check_positive(self, ("max_devices", "global_batch", "max_price_age_days"))
-        if self.percentile not in PERCENTILES:
-            raise InvalidInputError(
-                f"the percentile {self.percentile} is not told", hint="take 50, 95 or 99"
-            )
-        for name in ("confidence", "memory_confidence"):
-            _check_chance(name, getattr(self, name))
-        _check_known("objective", (self.objective,), OBJECTIVES)
-        _check_known("kind of strategy", self.strategies, STRATEGY_KINDS)
-        _check_known("pin", self.pins, PIN_KEYS)
+        check_bounds(self)
         for precision in _with_pin(self.precisions, self.pins, "precision"):
             find_precision(precision)
-        compilers = _with_pin(self.compilers, self.pins, "compiler")
-        _check_known("compiler", compilers, get_args(Compiler))
+        compilers = known("compiler", get_args(Compiler))
+        compilers("compiler", _with_pin(self.compilers, self.pins, "compiler"))
         check_rewrite(self.rewrite)
         if self.framework is not None:
             find_engine(self.framework)
@@ -141,44 +234,59 @@ class Goal:
         return find_engine(self.framework or USUAL_LOOP).framework
 
 
-#: Of `Work`, what need not be above zero.
-_UNCHECKED = ("is_guided", "length_spread")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How much is to be done. Nothing set means the reference job of the workload.
+    """How much is to be done. Nothing set means the reference job of the workload."""
 
-    Attributes:
-        num_samples: Samples per epoch in training, in all in inference.
-        num_epochs: Passes over them.
-        num_tokens: Tokens in all, instead of samples and epochs.
-        requests_per_s: Requests to be served without end.
-        prompt_tokens: Prompt of one request to a language model; None takes what is usual.
-        output_tokens: Answer of one request, likewise.
-        concurrency: Requests in flight at once, on all devices together; None leaves it open.
-        length_spread: Standard deviation of both lengths over their mean; None makes all alike.
-        denoising_steps: Of a picture or clip; None takes what is usual, as of the next three.
-        is_guided: Whether each of them runs with and without the prompt.
-        sound_s: Length of a recording that is heard.
-        beams: Answers that a search keeps beside each other.
-    """
-
-    num_samples: float | None = None
-    num_epochs: float | None = None
-    num_tokens: float | None = None
-    requests_per_s: float | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    concurrency: int | None = None
-    denoising_steps: int | None = None
-    is_guided: bool | None = None
-    sound_s: float | None = None
-    beams: int | None = None
-    length_spread: float | None = None
+    num_samples: float | None = typed(
+        "samples", "Samples per epoch; of a language model, tokens.", "400k",
+        read=read_whole, check=above_zero,
+    )  # fmt: skip
+    num_epochs: float | None = typed(
+        "epochs", "Passes over the samples.", "30", read=parse_count, check=above_zero
+    )
+    num_tokens: float | None = typed(
+        "tokens", "Tokens in all, for language models.", "10B", read=read_whole, check=above_zero
+    )
+    requests_per_s: float | None = typed(
+        "rps", "Requests per second to be served.", "20", read=parse_count, check=above_zero
+    )
+    prompt_tokens: int | None = typed(
+        "prompt", "Tokens in, of one request.", "512",
+        flag="prompt-tokens", read=read_whole, check=above_zero,
+    )  # fmt: skip
+    output_tokens: int | None = typed(
+        "output", "Tokens out, of one request.", "128",
+        flag="output-tokens", read=read_whole, check=above_zero,
+    )  # fmt: skip
+    concurrency: int | None = typed(
+        "concurrency", "Requests in flight at once, on all devices.", "8",
+        read=read_whole, check=above_zero,
+    )  # fmt: skip
+    denoising_steps: int | None = typed(
+        "denoising-steps", "Steps of one picture or clip; its pipeline's.", "20",
+        read=read_whole, check=above_zero,
+    )  # fmt: skip
+    is_guided: bool | None = typed(
+        "guidance", "Whether each of them runs without the prompt too.", "no", read=read_flag
+    )
+    sound_s: float | None = typed(
+        "sound", "Length of one recording that is heard.", "45s",
+        read=parse_duration_s, check=above_zero,
+    )  # fmt: skip
+    beams: int | None = typed(
+        "beams", "Answers that a search keeps beside each other.", "5",
+        read=read_whole, check=above_zero,
+    )  # fmt: skip
+    length_spread: float | None = typed(
+        "spread",
+        "How far lengths of requests spread, over their mean: 0 without, about 1 in chats.",
+        "1.0",
+        read=read_spread,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        _check_positive(self, tuple(f.name for f in fields(self) if f.name not in _UNCHECKED))
+        check_bounds(self)
         if self.requests_per_s is not None:
             check_rate(self.requests_per_s)
         Lengths(mean=1.0, spread=self.length_spread or 0.0)
@@ -240,29 +348,5 @@ class Scenario:
     facts_file: str | None = None
 
 
-def _check_positive(value: Goal | Work, names: tuple[str, ...]) -> None:
-    for name in names:
-        number = getattr(value, name)
-        if number is not None and not 0 < number < float("inf"):
-            raise InvalidInputError(
-                f"`{name}` must be above zero and finite, not {number}",
-                hint=f"leave `{name}` out or give a number above zero",
-            )
-
-
-def _check_chance(name: str, chance: float) -> None:
-    if not 0.5 <= chance < 1.0:
-        raise InvalidInputError(
-            f"`{name}` must be at least 0.5 and below 1, not {chance}",
-            hint="0.8 means: in four of five cases",
-        )
-
-
 def _with_pin(accepted: tuple[str, ...], pins: Mapping[str, str], key: str) -> tuple[str, ...]:
     return (*accepted, pins[key]) if key in pins else accepted
-
-
-def _check_known(kind: str, names: object, known: tuple[str, ...]) -> None:
-    for name in names if isinstance(names, (tuple, Mapping)) else ():
-        if name not in known:
-            raise UnknownNameError.from_name(kind, str(name), known, command="paceline plan --help")
