@@ -152,15 +152,19 @@ def format_count(count: float, digits: int = 3) -> str:
 
 
 def format_usd(usd: float) -> str:
-    """US dollars to cents below ten, to dollars above a thousand, without the sign.
+    """US dollars without the sign: cents below ten, dollars above a thousand, then millions.
 
     >>> format_usd(1.288), format_usd(19.5), format_usd(12345.6), format_usd(0.0002)
     ('1.29', '19.5', '12,346', '<0.01')
+    >>> format_usd(39_638_234)
+    '39.6 M'
     """
     if 0 < usd < 0.005:
         return "<0.01"
     if abs(usd) < 10:
         return f"{usd:.2f}"
+    if abs(usd) >= 1e6:
+        return f"{usd / 1e6:,.3g} M" if abs(usd) < 1e9 else f"{usd / 1e6:,.0f} M"
     return f"{usd:.1f}" if abs(usd) < 1000 else f"{usd:,.0f}"
 
 
@@ -171,6 +175,17 @@ def format_percent(frac: float) -> str:
     '61 %'
     """
     return f"{100 * frac:.0f} %"
+
+
+def efficiency_text(frac: float) -> str:
+    """What a device does among many, against alone; above one as a multiple.
+
+    >>> efficiency_text(0.843), efficiency_text(1.39)
+    ('84 % efficient', 'each 1.4× as fast as alone')
+    """
+    is_faster = frac >= 1.05
+    most = format_percent(min(frac, 1.0))
+    return f"each {frac:.1f}× as fast as alone" if is_faster else f"{most} efficient"
 
 
 def _scaled(value: float, digits: int, suffixes: tuple[str, ...]) -> str:

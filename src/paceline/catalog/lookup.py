@@ -57,11 +57,26 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     index = _index(catalog)
     bare = _without_brand(_NOISE.sub(" ", name.lower()))
     keys = (_key(name), _key(_without_brand(name)), _key(bare))
-    found = next((index[key] for key in keys if key in index), ())
+    found = next((index[key] for key in keys if key in index), ()) or _worded(catalog, bare)
     if not found:
         known = _nearby_names(catalog, name)
         raise UnknownNameError.from_name("device", name, known, command="paceline devices")
     return found
+
+
+def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """The one family whose name has all of these words, where they are two or hold a number."""
+    wanted = set(_words(name))
+    if len(wanted) < 2 and not re.search(r"[0-9]{4}", name):
+        return ()
+    found = [d for d in catalog.devices if wanted <= set(_words(f"{d.family} {d.name}"))]
+    families = {device.family for device in found}
+    return tuple(found) if len(families) == 1 else ()
+
+
+def _words(name: str) -> list[str]:
+    """Words of a name, each number by itself."""
+    return re.findall(r"[a-z]+|[0-9]+", _without_brand(_NOISE.sub(" ", name.lower())))
 
 
 def split_names(text: str) -> tuple[str, ...]:

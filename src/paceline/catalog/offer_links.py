@@ -79,6 +79,24 @@ def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None
     return _network(slower.network_kind, bytes_per_s, source)
 
 
+def pod_devices(catalog: Catalog, offer: Offer) -> float:
+    """Devices that the fabric of an offer joins at most, beyond one machine; 0 if unknown.
+
+    >>> from paceline.catalog.load import load_catalog
+    >>> catalog = load_catalog()
+    >>> pod_devices(catalog, next(o for o in catalog.offers if o.name == "gcp/tpu-v5p-8"))
+    8960.0
+    """
+    device = _devices(catalog).get(offer.device_name or "")
+    rows = (
+        row
+        for row in read_rows("fabric_links.csv")
+        if device is not None and row["spans_machines"] == "yes"
+        and row["device_name"] == device.name
+    )  # fmt: skip
+    return max((float(row["max_devices"]) for row in rows), default=0.0)
+
+
 def named_link(catalog: Catalog, name: str) -> Link | None:
     """The link that goes by a name here: of the catalogue, or made of listed rates; None if none.
 

@@ -9,9 +9,9 @@ from paceline.planning.forecast.grid import GridCell, PredictionGrid
 from paceline.planning.forecast.services import ServiceCell
 from paceline.reporting.figures import memory_share
 from paceline.units import (
+    efficiency_text,
     format_bytes,
     format_duration,
-    format_percent,
     format_significant,
     format_usd,
 )
@@ -20,7 +20,8 @@ from paceline.units import (
 def predicted_headline(grid: PredictionGrid) -> str:
     """What the fastest of the cells does, in one sentence; empty where none has a figure.
 
-    Such as ``1×A10 trains 2,047 images/s at batch 32 (15.6 ms a step) and fits: 1.4/24 GB.``
+    Such as ``1×A10 trains 2,047 images/s at batch 32 (15.6 ms a step) and fits: 1.4/24 GB.``; what
+    takes longer than a second, by its time: ``runs an image in 5.60 s``.
     """
     if grid.services:
         return _served(grid.services)
@@ -28,14 +29,23 @@ def predicted_headline(grid: PredictionGrid) -> str:
     if not known:
         return ""
     best = max(known, key=_mid_rate)
-    verb = "trains" if grid.task == "train" else "writes" if best.latency_s else "runs"
+    verb = "trains" if grid.task == "train" else "runs" if best.ttft_s is None else "writes"
     memory = memory_share(best.memory_bytes, best.memory_capacity_bytes)
-    rough = "roughly " if best.is_rough else ""
-    rate = f"{rough}{format_significant(_mid_rate(best))} {grid.sample_unit}/s"
+    rate = f"{'roughly ' if best.is_rough else ''}{_rate(best, grid.sample_unit)}"
     return (
-        f"{best.num_devices}×{best.device} {verb} {rate} at batch {best.batch_per_device} "
-        f"({_times(best)}) and fits: {memory}."
+        f"{best.num_devices}×{best.device} {verb} {rate} at batch {best.batch_per_device}"
+        f"{_times(best)} and fits: {memory}."
     )
+
+
+def _rate(cell: GridCell, unit: str) -> str:
+    """Items a second, or seconds of one where that is longer and the cell works on one."""
+    rate = _mid_rate(cell)
+    if rate >= 1 or cell.num_devices * cell.batch_per_device > 1:
+        return f"{format_significant(rate)} {unit}/s"
+    first, _, rest = unit.partition(" ")
+    one = f"{first.removesuffix('s')} {rest}".strip()
+    return f"one {one} in {format_duration(1 / rate)}"
 
 
 def _mid_rate(cell: GridCell) -> float:
@@ -45,8 +55,10 @@ def _mid_rate(cell: GridCell) -> float:
 def _times(cell: GridCell) -> str:
     if cell.latency_s is not None and cell.ttft_s is not None:
         token, first = format_duration(cell.latency_s.mid), format_duration(cell.ttft_s.mid)
-        return f"{token} per token, the first after {first}"
-    return "" if cell.step_s is None else f"{format_duration(cell.step_s.mid)} a step"
+        return f" ({token} per token, the first after {first})"
+    if cell.step_s is None or (cell.latency_s is not None and _mid_rate(cell) < 1):
+        return ""
+    return f" ({format_duration(cell.step_s.mid)} a {'batch' if cell.latency_s else 'step'})"
 
 
 def _served(cells: Sequence[ServiceCell]) -> str:
@@ -77,10 +89,16 @@ def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:
     if point is None:
         return ""
     return (
-        f"{point.count}×{device} do {format_significant(point.items_per_s)} {unit}/s "
-        f"({format_percent(point.efficiency_frac)} efficient){_job(point)}, "
-        f"{format_bytes(point.memory_bytes)} each."
+        f"{point.count}×{device} do {format_significant(point.items_per_s)} {unit}/s"
+        f"{_efficient(point, curve)}{_job(point)}, {format_bytes(point.memory_bytes)} each."
     )
+
+
+def _efficient(point: ScalingPoint, curve: ScalingCurve) -> str:
+    """Against the smallest count, where there is a smaller one."""
+    if point.count == min(one.count for one in curve.points):
+        return ""
+    return f" ({efficiency_text(point.efficiency_frac)})"
 
 
 def _job(point: ScalingPoint) -> str:

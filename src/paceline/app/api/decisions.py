@@ -352,6 +352,7 @@ def feed(
     'cores'
     """
     from paceline.app.api.feeding import is_data, measure_folder
+    from paceline.prediction.input_side import sample_format
 
     if is_data(data):
         _refuse_given(
@@ -361,6 +362,7 @@ def feed(
         return measure_folder(
             data, size=size, threads=workers, rate=rate, devices=devices, **of_a_folder
         )
+    sample_format(data)  # Refuses a name that is no data set, before what would not act on it.
     _refuse_given(f"`{data}` is predicted, nothing is read", **of_a_folder)
     return _predicted_feed(
         data, size, 8 if cores is None else cores, workers, storage or "nvme", rate, devices,

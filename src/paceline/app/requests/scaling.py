@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, Unpack
@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from paceline.app.goal_options import JOB_OPTIONS, ClusterOptions
 from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
+from paceline.app.requests.machines import links_of, named_offer, offer_called, offer_with
 from paceline.app.requests.mixed_devices import Beside, read_beside, shared_batch
 from paceline.app.requests.plan_request import (
     check_option_names,
@@ -20,14 +21,11 @@ from paceline.app.requests.plan_request import (
     read_day,
     read_word,
 )
-from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
-from paceline.catalog.filters import OfferFilter as _OfferFilter
-from paceline.catalog.filters import filter_offers
+from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.load import load_catalog
-from paceline.catalog.lookup import find_device, find_offer
-from paceline.catalog.offer_links import machine_links, offer_links
+from paceline.catalog.lookup import find_device
 from paceline.catalog.past import check_priced, known_on
-from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
+from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.collectives.cluster import Cluster
@@ -42,7 +40,6 @@ from paceline.planning.goal.amounts import check_global_batch, resolve_job
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import check_rewrite
-from paceline.planning.places.own_machines import OWN, owned_offers
 from paceline.planning.places.price import rental_terms
 from paceline.planning.places.support import checked_on, configuration_on
 from paceline.simulation.job import Habit, Job
@@ -241,7 +238,7 @@ def place_of(question: ScalingQuestion) -> Place:
         cluster=cluster,
         configuration=_configuration(cluster.device, question),
         habits=_habits(question),
-        link_assumptions=tuple(_links(catalog, offer).assumptions),
+        link_assumptions=tuple(links_of(catalog, offer).assumptions),
     )
 
 
@@ -308,7 +305,7 @@ def _parts(
     """The machines asked about and ``count`` devices of those named beside them."""
     catalog, own = _catalog(question), question.counts[0]
     first = _offer(catalog, question, own + count)
-    second = _named_offer(catalog, question, name, own + count)
+    second = named_offer(catalog, name, own + count, today=question.today)
     return (first, second), (
         Part(cluster=_cluster(catalog, first, question.today), count=own),
         Part(cluster=_cluster(catalog, second, question.today), count=count),
@@ -341,7 +338,7 @@ def _habits(question: ScalingQuestion) -> tuple[Habit, ...]:
 
 
 def _cluster(catalog: Catalog, offer: Offer, today: date) -> Cluster:
-    links, num_devices = _links(catalog, offer), int(offer.num_devices)
+    links, num_devices = links_of(catalog, offer), int(offer.num_devices)
     return Cluster(
         device=_device_of(catalog, offer),
         devices_per_node=num_devices,
@@ -358,21 +355,6 @@ def _cluster(catalog: Catalog, offer: Offer, today: date) -> Cluster:
     )
 
 
-def _links(catalog: Catalog, offer: Offer) -> OfferLinks:
-    machines = {machine.name: machine for machine in catalog.machines}
-    if offer.cloud == OWN and offer.name in machines:
-        return machine_links(catalog, machines[offer.name])
-    return offer_links(catalog, offer)
-
-
-def _named_offer(catalog: Catalog, question: ScalingQuestion, name: str, most: int) -> Offer:
-    """An offer by its own name, or by that of its device."""
-    known = {one.name for one in catalog.offers} | {one.name for one in catalog.machines}
-    if name in known:
-        return _offer(catalog, replace(question, offer=name, device=None), most)
-    return _offer(catalog, replace(question, offer=None, device=name), most)
-
-
 def _offer(catalog: Catalog, question: ScalingQuestion, most: int) -> Offer:
     if question.offer is not None and question.device is not None:
         raise InvalidInputError(
@@ -380,30 +362,12 @@ def _offer(catalog: Catalog, question: ScalingQuestion, most: int) -> Offer:
             hint="give one: an offer holds its own devices",
         )
     if question.offer is not None:
-        owned = (one.offer for one in owned_offers(catalog, today=question.today))
-        mine = [one for one in owned if one.name.lower() == question.offer.strip().lower()]
-        return mine[0] if mine else find_offer(catalog, question.offer)
+        return offer_called(catalog, question.offer, most, today=question.today)
     if question.device is None:
         raise InvalidInputError(
             "neither a device nor an offer is named", hint="add --device h100 or --offer NAME"
         )
-    device = find_device(catalog, question.device)
-    offers = filter_offers(catalog, _OfferFilter(device=device.name), today=question.today)
-    whole = [offer for offer in offers if offer.num_devices >= 1 and offer.usd_per_hour]
-    if not whole:
-        raise NoOfferError(
-            f"no fresh offer holds a {device.name}",
-            hint="name an older one with --offer, or your own with --facts",
-        )
-    return min(whole, key=lambda offer: _fitness(catalog, offer, most))
-
-
-def _fitness(catalog: Catalog, offer: Offer, most: int) -> tuple[bool, bool, float, float]:
-    """Machines that can be joined where that is needed, joined by a known link, large, cheap."""
-    links = offer_links(catalog, offer)
-    lacks_network = most > offer.num_devices and links.node is None
-    price = (offer.usd_per_hour or 0.0) / offer.num_devices
-    return lacks_network, bool(links.assumptions), -offer.num_devices, price
+    return offer_with(catalog, question.device, most, today=question.today)
 
 
 def _device_of(catalog: Catalog, offer: Offer) -> Device:

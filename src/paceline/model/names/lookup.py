@@ -49,9 +49,20 @@ def entry_of(typed: str) -> str:
     )
     if found is None and (family := denoiser_of(typed)) is not None:
         found = family.entry
+    found = found or _worded(typed)
     if found is None:
         raise _unknown(typed)
     return found
+
+
+def _worded(typed: str) -> str | None:
+    """The one name that has all of these words, and more: ``nllb-600m`` is ``nllb-200-600m``."""
+    wanted = set(re.findall(r"[a-z0-9.]+", without_owner(typed).lower()))
+    if len(wanted) < 2:
+        return None
+    plain = {**names_of("hub").written, **names_of("zoo").written}
+    found = [name for name in plain if wanted < set(re.findall(r"[a-z0-9.]+", name.lower()))]
+    return plain[found[0]] if len(found) == 1 else None
 
 
 def _checked(entry: str) -> str:
@@ -81,6 +92,9 @@ def reading_of(typed: str) -> str:
     ''
     """
     alias = _word(typed)
+    if alias is None and ":" not in typed and (worded := _worded(typed)):
+        is_known = zoo_entry(typed) or spelled_entry(typed) or library_entry(typed)
+        return "" if is_known else f"`{typed}` is taken as `{worded.removeprefix('hf:')}`"
     if alias is None or zoo_entry(typed) or "|" in alias.entry:
         return ""
     return f"`{typed}` is taken as `{alias.entry.removeprefix('hf:')}`: {alias.reading}"

@@ -114,9 +114,8 @@ def scaling_curve(
         found = _stated(asked, tried, simulate(*tried.pairs(asked), calibration=calibration))
         return _curve(_sure(found, widest_log_sigma), cluster, num_items)
     if not batch.global_batch and not batch.batch_per_device:
-        sizes = batch_sizes(batch)
-        alone = simulate(*asked.alone(sizes), calibration=calibration)
-        batch = replace(batch, batch_per_device=settled_batch(sizes, alone, cluster))
+        each = asked.settled(batch_sizes(batch), max(wanted))
+        batch = replace(batch, batch_per_device=each)
     ways = _replicas(asked, wanted, batch)
     found = _best(asked, ways, simulate(ways.cases, calibration=calibration), batch)
     return _curve(_sure(found, widest_log_sigma), cluster, num_items)
@@ -136,8 +135,32 @@ class _Asked:
 
     def alone(self, sizes: Sequence[int]) -> tuple[list[Job], list[Machine]]:
         """One device with batches of some sizes."""
-        jobs = [replace(self.job, strategy=Strategy(), batch=size) for size in sizes]
-        return jobs, [self.machine(1)] * len(jobs)
+        return self.on(1, Strategy(), sizes)
+
+    def on(
+        self, count: int, strategy: Strategy, sizes: Sequence[int]
+    ) -> tuple[list[Job], list[Machine]]:
+        """So many devices, each with batches of some sizes."""
+        jobs = [replace(self.job, strategy=strategy, batch=size) for size in sizes]
+        return jobs, [self.machine(count)] * len(jobs)
+
+    def settled(self, sizes: Sequence[int], most: int) -> int:
+        """Items per device by default; of a model that one device cannot hold, shared among most.
+
+        Raises:
+            MissingFactError: The catalogue does not know what the times need.
+        """
+        alone = simulate(*self.alone(sizes), calibration=self.calibration)
+        found = settled_batch(sizes, alone, self.cluster)
+        if found > 1 or most == 1 or self.fits(alone):
+            return found
+        sharded = Strategy.from_degrees(dp=most, sharding="zero3")
+        shared = simulate(*self.on(most, sharded, sizes), calibration=self.calibration)
+        return 1 if any(shared.reasons) else settled_batch(sizes, shared, self.cluster)
+
+    def fits(self, steps: Steps) -> bool:
+        """Whether any of these steps does."""
+        return bool((steps.needed_bytes() <= self.cluster.capacity_bytes).any())
 
 
 def _sure(found: Sequence[_Found], widest_log_sigma: float) -> list[_Found]:

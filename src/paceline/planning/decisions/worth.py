@@ -11,7 +11,7 @@ from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import interval_of
 from paceline.planning.decisions.curve import CountedStep, Limit, ScalingPoint
 from paceline.planning.decisions.knee_point import Knee
-from paceline.units import format_percent, format_significant
+from paceline.units import efficiency_text, format_percent, format_significant
 
 #: Losses below this share of the step are not named as a reason.
 _NAMED_LOSS_FRAC = 0.02
@@ -107,17 +107,16 @@ def knee_reason(
     """
     at = next(point for point in points if point.count == turn.count)
     here = f"{turn.count:,} {'device' if turn.count == 1 else 'devices'}"
+    if at.count > points[0].count:
+        here += f" ({efficiency_text(at.efficiency_frac)})"
     following = next((point for point in points if point.count > turn.count), None)
     if following is None:
         beyond = [why for count, why in rejected if count > turn.count]
         why = f"beyond, {beyond[0]}" if beyond else "it still pays at the largest count tried"
-        return f"{here} ({format_percent(at.efficiency_frac)} efficient); {why}"
+        return f"{here}; {why}"
     gain = format_percent(max(turn.next_marginal_frac or 0.0, 0.0))
     worth = f"beyond, each further device adds {gain} of what a device does at best"
-    return (
-        f"{here} ({format_percent(at.efficiency_frac)} efficient); {worth}{_price(at)}: at "
-        f"{following.count:,} devices {_loss(following)}"
-    )
+    return f"{here}; {worth}{_price(at)}: at {following.count:,} devices {_loss(following)}"
 
 
 def _price(point: ScalingPoint) -> str:

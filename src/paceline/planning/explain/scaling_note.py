@@ -10,7 +10,7 @@ from paceline.planning.explain.wording import plural
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import bound_word
 from paceline.planning.search.preference import competing
-from paceline.units import format_percent
+from paceline.units import efficiency_text, format_percent
 
 _REASONS = {
     "input": "the machine feeds no more",
@@ -61,7 +61,8 @@ def knee_sentence(search: Search, curve: tuple[ScalingPoint, ...]) -> str:
 def _efficiency(curve: tuple[ScalingPoint, ...], efficiency_frac: float) -> str:
     """The pace of each device against that in the smallest number that holds the model."""
     share, fewest = format_percent(efficiency_frac), curve[0].num_devices
-    return f"{share} efficient" if fewest == 1 else f"each at {share} of its pace among {fewest:,}"
+    words = efficiency_text(efficiency_frac)
+    return words if fewest == 1 else f"each at {share} of its pace among {fewest:,}"
 
 
 def _batch_reason(search: Search, num_devices: int) -> str:
