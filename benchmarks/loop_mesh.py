@@ -36,7 +36,11 @@ def decoder(kind):
         "num_key_value_heads": HEADS // 2, "intermediate_size": 2 * WIDTH, "head_dim": 16,
         "ffn_dim": 2 * WIDTH, "word_embed_proj_dim": WIDTH, "rotary_dim": 8, "n_inner": 2 * WIDTH,
     }  # fmt: skip
-    told = {k: v for k, v in names.items() if hasattr(base, k)}
+    told = {
+        k: v
+        for k, v in names.items()
+        if hasattr(base, k) and not isinstance(getattr(type(base), k, None), property)
+    }
     told |= dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
     config = AutoConfig.for_model(kind, vocab_size=TOKENS, use_cache=False, **told)
     torch.manual_seed(0)

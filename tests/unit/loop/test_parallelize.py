@@ -10,13 +10,14 @@ from torch import nn  # noqa: E402
 
 from paceline.loop import layout  # noqa: E402
 from paceline.loop.errors import LoopError  # noqa: E402
-from paceline.loop.parallel import notation, parallelize  # noqa: E402
+from paceline.loop.parallel import notation, parallelize, tensor_parallel  # noqa: E402
+from paceline.loop.parallel import pairs as flow  # noqa: E402
 from paceline.loop.parallel.blocks import blocks, units  # noqa: E402
 
 #: Of two ranks, few steps: all kinds once, half of them in microbatches.
 _QUICK = [
     ("gpt", "adamw", "dp2/mb2"), ("cnn", "sgd", "fsdp2/mb2"), ("gpt", "clipped", "dp2+zero2"),
-    ("gpt", "adamw", "tp2"), ("tied", "clipped", "pp2+recompute-block"),
+    ("gpt", "adamw", "tp2"), ("tied", "clipped", "pp2+recompute-block"), ("cnn", "sgd", "pp2/mb1"),
 ]  # fmt: skip
 _MESHES = {
     2: ["tp2", "pp2/mb4"],
@@ -117,3 +118,36 @@ def test_what_differs_is_said():
     assert "1/8" in told[0]
     assert "1 dropouts" in told[1]
     assert not parallelize.differences(model, notation.parse("dp1"), layout.Layout(0, 1, 0, 1))
+
+
+class _Weighing(nn.Module):
+    """Attention that is given a table and gives its weights, too, as transformers' does."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.value = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x, table):
+        weights = (self.query(x) * table).softmax(-1)
+        return self.out(weights * self.value(x)), weights
+
+
+class _Reader(nn.Module):
+    def __init__(self, reads_weights):
+        super().__init__()
+        self.inner, self.table = _Weighing(), torch.ones(8)
+        self.reads_weights = reads_weights
+
+    def forward(self, x):
+        out, weights = self.inner(x, self.table)
+        return out + weights if self.reads_weights else out
+
+
+@pytest.mark.parametrize(("reads", "places"), [(False, (0,)), (True, (0, 1))])
+def test_only_what_others_read_must_stay_the_same(reads, places):
+    model = _Reader(reads)
+    trial = flow.Trial(model, (torch.randn(2, 8),))
+    pair = flow.Pair(("inner.query", "inner.value"), "inner.out", (), "inner")
+    assert flow.read_outside(trial, pair) == places
+    assert not any(one.requires_grad for one in tensor_parallel._fresh(trial.calls["inner"].args))

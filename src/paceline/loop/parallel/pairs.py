@@ -21,7 +21,7 @@ _DIMS = {
 #: ``owner`` is the innermost module around all of them. Names of modules; a tuple and a tuple.
 Pair = namedtuple("Pair", ["columns", "row", "between", "owner"])
 
-#: One call of a module in the trial.
+#: One call of a module in the trial; ``output`` as it came, or the places of what others read.
 Call = namedtuple("Call", ["args", "kwargs", "output"])
 
 
@@ -101,6 +101,27 @@ def find_pairs(model, trial):
             pairs.append(Pair(tuple(sorted(columns)), row, between, owner))
             used |= columns | {row}
     return pairs
+
+
+def read_outside(trial, pair):
+    """Which tensors that a pair's owner gives are read, or given on, by anything but the pair.
+
+    Attention gives its weights beside its answer, and nothing need read them.
+
+    Returns:
+        Places in `tensors_in` of its output.
+    """
+    row = {node: name for node, name in trial.makers.items() if name == pair.row}
+    seen, left = set(), [_grad_fn(one) for one in _tensors(trial.output)]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node not in row:
+            left += [one for one, _ in node.next_functions]
+    given = _tensors(trial.calls[pair.owner].output)
+    return tuple(k for k, one in enumerate(given) if one.grad_fn is None or one.grad_fn in seen)
 
 
 def _upstream(trial, name):

@@ -126,7 +126,9 @@ class Pipeline(nn.Module):
         self.is_last = stage.is_last
         self._stage, self._strategy, self._group = stage, strategy, group
         self._num_samples, self._weigh = num_samples, None
-        kind = _SCHEDULES[strategy.schedule]
+        # With fewer microbatches than stages `1f1b` is `gpipe`, and PyTorch's takes no fewer.
+        is_short = strategy.microbatches < size(strategy, "pp")
+        kind = _SCHEDULES["gpipe" if is_short else strategy.schedule]
         self._schedule = kind(
             stage, strategy.microbatches, loss_fn=self._loss_of, scale_grads=False
         )

@@ -35,17 +35,16 @@ def split(model, mesh, example):
     """
     trial = flow.Trial(model, example)
     pairs = flow.find_pairs(model, trial)
-    calls = {pair.owner: trial.calls[pair.owner] for pair in pairs}
     calls = {
-        name: call._replace(args=_fresh(call.args), kwargs=_fresh(call.kwargs), output=None)
-        for name, call in calls.items()
+        pair: flow.Call(*map(_fresh, trial.calls[pair.owner][:2]), flow.read_outside(trial, pair))
+        for pair in pairs
     }
     del trial
     tied = shared_weights(model)
     kept, left, known = [], [], {}
     for pair in pairs:
         reason = _whole_for(model, pair, tied, mesh.size())
-        reason = reason or _try(model, pair, mesh, calls[pair.owner], known)
+        reason = reason or _try(model, pair, mesh, calls[pair], known)
         (left if reason else kept).append((pair, reason))
     if not kept:
         told = "; ".join("%s: %s" % (pair.row, reason) for pair, reason in left[:3])
@@ -340,9 +339,8 @@ def _answers(owner, call):
         args, kwargs = _fresh(call.args), _fresh(call.kwargs)
         entered = [one for one in flow.tensors_in((args, kwargs)) if one.requires_grad]
         with torch.enable_grad():
-            out = [
-                one for one in flow.tensors_in(owner(*args, **kwargs)) if one.is_floating_point()
-            ]
+            given = flow.tensors_in(owner(*args, **kwargs))
+            out = [given[place] for place in call.output if given[place].is_floating_point()]
         score = sum((one * _waves(one)).sum() for one in out if one.requires_grad)
         found = torch.autograd.grad(score, entered + weights, allow_unused=True)
     finally:
@@ -361,9 +359,12 @@ def _waves(value):
 
 
 def _fresh(value):
-    """The same arguments, cut off from the trial's graph."""
+    """The same arguments, cut off from the trial's graph; what no weight reaches has no gradient.
+
+    Tables of rotations, masks: a rank's gradient of those would be its heads' share, unused.
+    """
     if isinstance(value, torch.Tensor):
-        return value.detach().requires_grad_(value.is_floating_point())
+        return value.detach().requires_grad_(value.requires_grad)
     if isinstance(value, dict):
         return {key: _fresh(one) for key, one in value.items()}
     if isinstance(value, (tuple, list)):
