@@ -143,7 +143,8 @@ CASES: dict[str, dict[str, Case]] = {
         **_all(
             _SCALE, samples="10k", epochs="2", device="h100", counts="1,4", batch="64",
             global_batch="96", strategy="dp8", optimizer="sgd", precision="fp32",
-            compiler="compiled", rewrite="frozen=except:dense", as_of="2024-06-01",
+            compiler="compiled", framework="torch:1.13", rewrite="frozen=except:dense",
+            as_of="2024-06-01",
             calibration="{calibration}",
         ),
         "--tokens": Case(_SCALE_TEXT, "1M"),
@@ -159,7 +160,7 @@ CASES: dict[str, dict[str, Case]] = {
         **_all(
             _TRIALS, device="h100", devices="8", global_batch="64", num="1", seq="256",
             optimizer="sgd", precision="fp32", compiler="compiled", as_of="2024-06-01",
-            rewrite="training_format=pure", calibration="{calibration}",
+            framework="tensorflow", rewrite="training_format=pure", calibration="{calibration}",
         ),
         "--offer": Case("trials gpt2 --devices 4", "lambda/gpu_8x_a100"),
         "--rows": Case(_TRIALS, "{page}", "file"),

@@ -117,6 +117,7 @@ class ClusterOptions(TypedDict, total=False):
     python: str | None
     precision: str | None
     compiler: str | None
+    framework: str | None
     rewrite: str
     as_of: str | date | None
     calibration: Path | None

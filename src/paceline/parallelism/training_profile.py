@@ -44,6 +44,7 @@ class TrainingProfile:
             of sharing each expert (Megatron-LM with ``expert-tensor-parallel-size 1``).
         hides_exchange: Whether tokens travel while another microbatch is computed (Megatron-LM's
             ``overlap-moe-expert-parallel-comm``).
+        host: Whose kernels run, and whose host dispatches them.
     """
 
     overlaps_gradients: bool
@@ -58,6 +59,7 @@ class TrainingProfile:
     tokens_once: bool
     whole_experts: bool
     hides_exchange: bool
+    host: str = _USUAL
 
     def bucket_size_bytes(
         self, num_shards: npt.ArrayLike, parameter_bytes: npt.ArrayLike

@@ -115,6 +115,7 @@ def behaving(cluster: Cluster, job: Job) -> Cluster:
         tokens_once="tokens-once" in job.habits,
         whole_experts="whole" in job.habits,
         hides_exchange="hidden" in job.habits,
+        host=job.profile,
     )
     if "gathers-ahead" in job.habits:
         profile = profile.with_optimizer_of(find_training_profile("megatron"))

@@ -25,7 +25,8 @@ def frameworks() -> tuple[str, ...]:
 def newest_stack(device: Device, *, framework: str = "torch") -> PlannedStack | None:
     """The newest stable release of ``framework`` with code for ``device``; None if there is none.
 
-    The driver is free: the answer states the oldest that will do.
+    ``framework`` may state its release, as ``name==release``. The driver is free: the answer states
+    the oldest that will do.
     """
     target = target_of(device)
     combination = None if target is None else _newest(target, framework)
@@ -118,10 +119,12 @@ def planned_stack(combination: Combination) -> PlannedStack:
 
 
 def _facts_of(target: DeviceTarget, framework: str | None) -> Facts:
-    """What is known when only the device and the framework are."""
+    """What is known when only the device and the framework are, with or without its release."""
+    name, _, release = (framework or "").partition("==")
     return Facts(
-        platform=target.platform, device=target.code, framework=framework, system=target.system
-    )
+        platform=target.platform, device=target.code, framework=name or None,
+        release=release or None, system=target.system,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=512)
@@ -140,7 +143,7 @@ def _compilers(target: DeviceTarget, framework: str) -> frozenset[str]:
     return frozenset(
         row.name
         for row in load_tables().compilers
-        if row.framework == framework
+        if row.framework == facts.framework
         and target.platform in row.platforms
         and newest_combination(replace(facts, compiler=row.name)) is not None
     )

@@ -47,8 +47,8 @@ class EngineProfile:
         name: As ``--framework`` takes it.
         title: As printed.
         framework: Whose releases must run on the device.
-        host: Whose dispatch applies: a name in the calibration's ``host`` table. Loops are
-            predicted as PyTorch's, and plans say so.
+        host: Whose dispatch applies: a name in the calibration's ``host`` table. Where that is not
+            its own framework, plans say so.
         compiler: How its steps are launched; None where the user chooses.
         platforms: Whose devices it runs on; none where all that its framework runs on will do.
         serves: Whether it keeps requests in flight; a loop runs a batch as it is.

@@ -1,7 +1,7 @@
-"""What trainers do by default, by the name of the framework: settings of a training step.
+"""What software does by default, by its name and release: settings of a step.
 
-Rows of ``data/trainers.csv``, each with its source and the day on which it was read. What a user or
-a published row states wins over them.
+Rows of ``data/trainers.csv`` and ``data/release_settings.csv``, each with its source. What a user
+or a published row states wins over them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from paceline.errors import UnknownNameError
 from paceline.shipped import shipped_rows
+from paceline.stack.engines import USUAL_LOOP, EngineProfile, find_engine, is_engine
+from paceline.stack.releases import release_year, shipped_release_dates
+
+#: Year of a release that nobody names.
+_NEWEST = float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +50,76 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
         if fits and (not row["needs"] or trains_all):
             return Trainer(name=row["name"], settings=row["settings"])
     return Trainer(name="another trainer", settings="")
+
+
+def loop_of(framework: str) -> EngineProfile:
+    """The profile of that name; of a trainer, that of the loop beneath it.
+
+    Raises:
+        UnknownNameError: Neither an engine, a framework nor a trainer has that name.
+
+    >>> loop_of("torchtune").name, loop_of("tensorflow").name
+    ('torch', 'tensorflow')
+    """
+    is_trainer = not is_engine(framework) and trainer_of(framework, trains_all=True).settings
+    return find_engine(USUAL_LOOP if is_trainer else framework)
+
+
+@cache
+def release_settings(framework: str) -> dict[str, str]:
+    """What a release of a framework does in every step; of the newest where none is named.
+
+    >>> release_settings("PyTorch"), release_settings("TensorFlow")
+    ({'optimizer_kernel': 'foreach'}, {'optimizer_kernel': 'fused'})
+    """
+    year = release_year(framework) or _NEWEST
+    row = next(
+        row
+        for row in shipped_rows("stack", "release_settings.csv")
+        if re.fullmatch(row["framework"] or ".*", framework, re.IGNORECASE)
+        and (not row["released_before"] or year < float(row["released_before"]))
+    )
+    return dict(pair.split("=") for pair in row["settings"].split(","))
+
+
+def usual_settings(framework: str | None, *, is_training: bool, trains_all: bool) -> dict[str, str]:
+    """What a named software does where nothing is stated, by the name of the setting.
+
+    Args:
+        framework: As typed; None where nothing was named, which settles nothing.
+        is_training: Whether it trains; trainers' habits are of training alone.
+        trains_all: Whether every parameter is trained.
+
+    Raises:
+        UnknownNameError: A release that has no date.
+
+    >>> usual_settings("torchtune", is_training=True, trains_all=True)["loss"]
+    'chunked'
+    """
+    if framework is None or loop_of(framework).serves:
+        return {}
+    named = release_in(framework)
+    settings = release_settings(framework) | ({"libraries": named} if named else {})
+    if not is_training:
+        return {name: one for name, one in settings.items() if name != "optimizer_kernel"}
+    trained = trainer_of(framework, trains_all=trains_all).settings
+    habits = dict(pair.split("=") for pair in trained.split(",") if pair)
+    if trains_all:
+        habits.pop("adapter_inputs", None)
+    return settings | habits
+
+
+def release_in(framework: str) -> str:
+    """The release that a name states, as ``name==release``; empty where it states none.
+
+    Raises:
+        UnknownNameError: One that has no date.
+    """
+    if not re.search(r"\d\.\d", framework) or loop_of(framework).serves:
+        return ""
+    dates = shipped_release_dates()
+    if named := dates.named_in(framework):
+        return named[0]
+    base = loop_of(framework).framework
+    known = [name for name in dates.years if name.startswith(base)]
+    raise UnknownNameError.from_name("release", framework, known)

@@ -127,7 +127,7 @@ def trials(
         rows: Where the runs are written (CSV), for their times and then for `calibrate`.
         **options: As in `scale`: ``device`` or ``offer``; ``global_batch``, what keeps every device
             busy if None; ``seq``, ``image_size``, ``optimizer``, ``python``, ``precision``,
-            ``compiler``, ``rewrite``, ``as_of``, ``calibration``, ``facts``.
+            ``compiler``, ``framework``, ``rewrite``, ``as_of``, ``calibration``, ``facts``.
 
     Raises:
         PacelineError: One of its leaves, with a hint.

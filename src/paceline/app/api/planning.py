@@ -126,7 +126,7 @@ def predict(
         python: The Python that has the model's framework; found if None.
         precision: One, several with commas; the usual one of each device if None.
         compiler: ``eager`` or ``compiled``, several with commas; ``eager`` or the engine's if None.
-        framework: ``torch`` or ``transformers``, which run a batch as it is, or an engine that
+        framework: ``torch:2.4`` or ``tensorflow``, which run a batch as it is, or an engine that
             serves: ``vllm``, ``sglang``, ``trtllm``, with a release if wanted (``"vllm 0.12"``);
             None serves language models by vLLM. Of training also ``trl``, ``unsloth``,
             ``torchtune``, ``torchtitan``, ``deepspeed``, ``litgpt`` and the like, whose defaults
@@ -246,6 +246,7 @@ def scale(
     python: str | None = None,
     precision: str | None = None,
     compiler: str | None = None,
+    framework: str | None = None,
     strategy: str | None = None,
     experts: str | None = None,
     beside: str | None = None,
@@ -272,6 +273,8 @@ def scale(
         python: The Python that has the model's framework; found if None.
         precision: Name in ``dtypes.PRECISIONS``; the usual one of the device if None.
         compiler: ``eager`` or ``compiled``; ``eager`` if None, or what the device has instead.
+        framework: What trains, with its release if wanted (``"torch:2.4"``), or a trainer with its
+            defaults, which ``rewrite`` overrides; PyTorch's newest release if None.
         strategy: The only strategy wanted, such as ``pp2.dp4.tp8@1f1b/mb16``; each count takes as
             many data-parallel replicas as fill it. The best if None.
         experts: How expert ranks exchange tokens, of a strategy with an ``ep`` axis:
@@ -299,7 +302,8 @@ def scale(
     workload, question = read_question(
         model, counts, device=device, offer=offer, global_batch=global_batch, seq=seq,
         image_size=image_size, optimizer=optimizer, python=python, precision=precision,
-        compiler=compiler, rewrite=rewrite, as_of=as_of, calibration=calibration, facts=facts,
+        compiler=compiler, framework=framework, rewrite=rewrite, as_of=as_of,
+        calibration=calibration, facts=facts,
     )  # fmt: skip
     stated = replace(
         question, batch_per_device=batch, strategy=strategy, experts=experts, beside=beside,

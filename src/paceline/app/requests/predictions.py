@@ -30,7 +30,7 @@ from paceline.planning.forecast.services import check_served, service_cells
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
-from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite
+from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite, usual_words
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.queue.load import (
@@ -41,8 +41,6 @@ from paceline.simulation.queue.load import (
     read_trace,
 )
 from paceline.simulation.simulator import simulate
-from paceline.stack.engines import is_engine
-from paceline.stack.trainers import trainer_of
 
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)
@@ -72,7 +70,6 @@ class Question:
     trace: Path | None = None
     facts: tuple[Path, ...] = ()
     calibration: Path | None = None
-    trainer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +213,6 @@ def read_question(question: Question, workload: Workload) -> AskedGrid:
         InvalidInputError: A batch, count or setting that cannot be.
     """
     check_rewrite(question.rewrite, OF_A_PREDICTION)
-    question = _as_trained(question, workload)
     check_length(workload, question.seq)
     if question.checkpointing != "none" and "checkpointing" in question.rewrite:
         raise InvalidInputError(
@@ -317,19 +313,6 @@ def _goal(question: Question) -> Goal:
     return Goal(compilers=compilers, precisions=precisions, framework=question.framework)
 
 
-def _as_trained(question: Question, workload: Workload) -> Question:
-    """The question with the defaults of a trainer, where ``--framework`` names one."""
-    name, trains_all = question.framework or "", "lora_rank" not in question.rewrite
-    trainer = trainer_of(name, trains_all=trains_all)
-    if workload.task != "train" or is_engine(name) or not trainer.settings:
-        return question
-    stated = {pair.partition("=")[0].strip() for pair in question.rewrite.split(",")}
-    stated |= {"adapter_inputs"} if trains_all else set()
-    usual = [one for one in trainer.settings.split(",") if one.partition("=")[0] not in stated]
-    rewrite = ",".join(filter(None, (*usual, question.rewrite)))
-    return replace(question, framework=None, rewrite=rewrite, trainer=trainer.name)
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -337,8 +320,13 @@ def _names(text: str) -> tuple[str, ...]:
 def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     if question.checkpointing != "none":
         yield f"recomputed in backward: {question.checkpointing}"
-    if question.trainer:
-        yield f"what --rewrite does not say is as {question.trainer} trains by default"
+    usual = usual_words(
+        question.framework,
+        question.rewrite,
+        is_training=grid.workload.task == "train",
+        leaving=() if question.checkpointing == "none" else ("checkpointing",),
+    )
+    yield from filter(None, (usual,))
     if question.rewrite:
         yield f"run with {question.rewrite}"
     if "offload=optimizer" in question.rewrite:

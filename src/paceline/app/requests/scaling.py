@@ -39,11 +39,13 @@ from paceline.planning.goal.amounts import Job as Amount
 from paceline.planning.goal.amounts import check_global_batch, resolve_job
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
-from paceline.planning.goal.rewrites import check_rewrite
+from paceline.planning.goal.rewrites import OF_A_SEARCH, check_rewrite, usual_words, with_usual
 from paceline.planning.places.price import rental_terms
 from paceline.planning.places.support import checked_on, configuration_on
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.unequal import Part, unequal_step
+from paceline.stack.engines import USUAL_LOOP, EngineProfile
+from paceline.stack.trainers import loop_of, release_in
 
 #: Ways in which expert ranks exchange tokens.
 _EXCHANGES: tuple[Habit, ...] = ("tokens-once", "whole", "hidden")
@@ -92,6 +94,7 @@ class ScalingQuestion:
     seq: int | None = None
     strategy: str | None = None
     experts: str | None = None
+    framework: str | None = None
     rewrite: str = ""
     work: Work = field(default_factory=Work)
     facts: tuple[Path, ...] = ()
@@ -212,14 +215,14 @@ class Place:
         _check_rewrite_acts(workload, question, self.device, self.configuration)
         return Job(
             workload=workload, configuration=self.configuration, seq=question.seq,
-            habits=self.habits,
+            habits=self.habits, profile=_loop(question).host,
         )  # fmt: skip
 
     def assumptions(self, question: ScalingQuestion, seq: int) -> tuple[str, ...]:
         """What an answer there rests on, one sentence each."""
         return (
             *filter(None, (_length(seq), _machines(self.offer))),
-            *_ways(self.configuration, question.rewrite),
+            *_ways(self.configuration, question),
             *self.link_assumptions,
         )
 
@@ -272,7 +275,10 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
     configuration = _configuration(parts[0].cluster.device, question)
     checked_on(parts[1].cluster.device, configuration)
     _check_rewrite_acts(workload, question, parts[0].cluster.device, configuration)
-    job = Job(workload=workload, configuration=configuration, seq=question.seq)
+    job = Job(
+        workload=workload, configuration=configuration, seq=question.seq,
+        profile=_loop(question).host,
+    )  # fmt: skip
     calibration = read_calibration(question.calibration)
 
     def busy(part: Part) -> int:
@@ -291,7 +297,7 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         sample_unit=workload.sample_unit,
         assumptions=(
             *map(_machines, offers),
-            *_ways(configuration, question.rewrite),
+            *_ways(configuration, question),
             *filter(None, (_length(question.length(workload)),)),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
@@ -381,18 +387,41 @@ def _device_of(catalog: Catalog, offer: Offer) -> Device:
 
 def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
     check_rewrite(question.rewrite)
+    software = release_in(question.framework or "") or _loop(question).framework
     return configuration_on(
         device,
         precision=question.precision,
         compiler=None if question.compiler is None else read_compiler(question.compiler),
-        rewrite=question.rewrite,
+        rewrite=with_usual(
+            question.rewrite, question.framework, is_training=True, leaving=OF_A_SEARCH
+        ),
+        framework=software,
     )
+
+
+def _loop(question: ScalingQuestion) -> EngineProfile:
+    """What trains.
+
+    Raises:
+        InvalidInputError: An engine that serves, or that runs what was trained.
+    """
+    loop = loop_of(question.framework or USUAL_LOOP)
+    if loop.serves or loop.is_own:
+        raise InvalidInputError(
+            f"{loop.title} runs trained models, and `scale` trains",
+            hint="leave --framework out, or `paceline predict --task infer` with it",
+        )
+    return loop
 
 
 def _check_rewrite_acts(
     workload: Workload, question: ScalingQuestion, device: Device, configuration: Configuration
 ) -> None:
-    ways = Goal(precisions=(configuration.precision,), compilers=(configuration.compiler,))
+    ways = Goal(
+        precisions=(configuration.precision,),
+        compilers=(configuration.compiler,),
+        framework=question.framework,
+    )
     axes = GridAxes(devices=(device,), seq=question.seq, rewrite=question.rewrite)
     check_rewrite_acts(workload, ways, Work(), load_catalog(question.facts), axes)
 
@@ -407,6 +436,8 @@ def _machines(offer: Offer) -> str:
     return f"machines {offer.name} with {offer.num_devices:g} devices, {price}"
 
 
-def _ways(configuration: Configuration, rewrite: str) -> Sequence[str]:
+def _ways(configuration: Configuration, question: ScalingQuestion) -> Sequence[str]:
+    rewrite = question.rewrite
+    usual = usual_words(question.framework, rewrite, is_training=True, leaving=OF_A_SEARCH)
     how = f"{configuration.precision} {configuration.compiler}"
-    return [how, f"run with {rewrite}"] if rewrite else [how]
+    return [how, *filter(None, (rewrite and f"run with {rewrite}", usual))]

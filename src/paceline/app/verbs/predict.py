@@ -27,9 +27,9 @@ class _RunOptions(TypedDict, total=False):
     framework: Annotated[
         str | None,
         Option(
-            help="What runs it: vllm, sglang, trtllm, tgi, lmdeploy or llamacpp serve; torch, "
-            "tensorrt, onnxruntime … run a batch as it is. vllm without, for language models. "
-            "Of training also trl, unsloth, torchtune, deepspeed and the like, by their defaults."
+            help="What runs it: vllm, sglang, trtllm, tgi, lmdeploy or llamacpp serve; torch:2.4, "
+            "tensorflow, tensorrt, onnxruntime … run a batch as it is. vllm without, for language "
+            "models. Of training also trl, unsloth, torchtune, deepspeed …, by their defaults."
         ),
     ]
     checkpointing: Annotated[

@@ -20,6 +20,13 @@ class _SearchOptions(TypedDict, total=False):
     compiler: Annotated[
         str | None, Option(help="eager or compiled. eager without, or what the device has.")
     ]
+    framework: Annotated[
+        str | None,
+        Option(
+            help="What trains, with its release if wanted: torch:2.4, tensorflow, jax; or "
+            "torchtune, deepspeed and the like, by their defaults. torch without."
+        ),
+    ]
     rewrite: SearchedRewrite
     as_of: common.AsOf
     calibration: common.Calibration

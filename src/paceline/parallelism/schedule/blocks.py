@@ -156,7 +156,6 @@ def block_costs(
     group: TensorGroup,
     *,
     calibration: Calibration | None = None,
-    framework: str = "torch",
 ) -> BlockCosts:
     """Evaluate one microbatch of a training step, block by block.
 
@@ -167,7 +166,6 @@ def block_costs(
         points: Microbatch sizes.
         group: Ranks that share every block.
         calibration: Of the predictor; the built-in one by default.
-        framework: Whose kernels run, and whose host dispatches them.
 
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
@@ -177,7 +175,7 @@ def block_costs(
     work = _rank_work(graph, configuration, group.shape, _PointsKey.of(points))
     names, memory = work.names, work.memory
     check_known(work.lowered, device)
-    ops = _op_times(work, device, calibration, framework)
+    ops = _op_times(work, device, calibration, group.profile.host)
     calls = _shared_s(work, ops.device_s, configuration, group)
     times = _block_times(ops, len(names), calls, group)
     return BlockCosts(

@@ -9,6 +9,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
 from paceline.planning.explain.wording import cost_value_text, plural
 from paceline.planning.goal.amounts import is_generation
+from paceline.planning.goal.rewrites import OF_A_SEARCH, usual_words
 from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
@@ -17,7 +18,6 @@ from paceline.planning.search.choices import cell_of, place_of
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.more_devices import widened_text
 from paceline.planning.search.selection import Selection
-from paceline.stack.engines import USUAL_LOOP
 from paceline.units import format_bytes, format_duration, format_percent
 
 #: How weights are kept in training, in words.
@@ -46,7 +46,13 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _service(search),
         _configuration(search, selection.best),
         f"run with {search.goal.rewrite}" if search.goal.rewrite else "",
-        _other_framework(search),
+        usual_words(
+            search.goal.framework,
+            search.goal.rewrite,
+            is_training=search.workload.task == "train",
+            leaving=OF_A_SEARCH,
+        ),
+        kernels_words(search.goal),
         _batch(search, selection.best),
         widened_text(search),
         _prices(search),
@@ -88,15 +94,6 @@ def goal_text(search: Search) -> str:
 
 def _latency_name(search: Search) -> str:
     return "time per output token" if is_generation(search.workload) else "time of one batch"
-
-
-def _other_framework(search: Search) -> str:
-    if words := kernels_words(search.goal):
-        return words
-    framework = search.goal.software
-    if framework == USUAL_LOOP:
-        return ""
-    return f"steps are predicted as PyTorch's kernels run them; those of {framework} may differ"
 
 
 def _stale_prices(search: Search) -> str:

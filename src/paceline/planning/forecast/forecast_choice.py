@@ -26,6 +26,7 @@ from paceline.planning.forecast.forecasts import (
 from paceline.planning.forecast.question import Question
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.goal import Goal
+from paceline.planning.goal.rewrites import OF_A_SEARCH, with_usual
 from paceline.planning.goal.service import service_of
 from paceline.planning.places.configurations import (
     ConfiguredDevices,
@@ -126,7 +127,12 @@ def _configured(
         question.goal,
         task=question.workload.task,
         num_parameters=question.workload.num_parameters,
-        rewrite=question.goal.rewrite,
+        rewrite=with_usual(
+            question.goal.rewrite,
+            question.goal.framework,
+            is_training=question.workload.task == "train",
+            leaving=OF_A_SEARCH,
+        ),
         service=service_of(question.goal, question.workload),
         released=released_precisions(question.workload.name),
     )

@@ -30,7 +30,6 @@ from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.simulation.job import Job
 from paceline.simulation.rank import Lengths, RankPasses, cut, rank_memory_bytes
-from paceline.stack.engines import USUAL_LOOP
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
@@ -155,9 +154,9 @@ def asked_ranks(
 
 
 def profile_of(configured: ConfiguredDevices, service: Service | None) -> str:
-    """The engine of what is served, with its release; a plain loop is dispatched as PyTorch's."""
+    """The engine of what is served, with its release; else whose dispatch a plain loop has."""
     is_served = service is not None and configured.configuration.is_served
-    return str(service.engine) if service is not None and is_served else USUAL_LOOP
+    return str(service.engine) if service is not None and is_served else configured.host
 
 
 def gathered(

@@ -24,6 +24,7 @@ from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.planning.forecast.forecasts import can_split, profile_of
 from paceline.planning.goal.amounts import resolve_job
 from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.rewrites import with_usual
 from paceline.planning.goal.service import (
     Service,
     arrival_words,
@@ -40,7 +41,7 @@ from paceline.planning.places.support import newest_support, unreleased_support,
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
-from paceline.stack.engines import find_engine, no_kernels
+from paceline.stack.engines import no_kernels
 
 #: Devices that one machine can hold; beyond it a network is needed, which an offer names.
 MAX_DEVICES_PER_MACHINE = 16
@@ -154,7 +155,12 @@ def grid_cases(
         task=workload.task,
         num_parameters=workload.num_parameters,
         checkpointing=axes.checkpointing,
-        rewrite=axes.rewrite,
+        rewrite=with_usual(
+            axes.rewrite,
+            goal.framework,
+            is_training=workload.task == "train",
+            leaving=() if axes.checkpointing == "none" else ("checkpointing",),
+        ),
         service=service,
         preferred=axes.loop_compilers,
         released=released_precisions(workload.name),
@@ -296,7 +302,7 @@ class GridPlace:
 def _supported(
     axes: GridAxes, goal: Goal, service: Service | None
 ) -> tuple[tuple[DeviceSupport, ...], tuple[UnansweredDevice, ...]]:
-    stated = None if goal.framework is None else find_engine(goal.framework)
+    stated = goal.engine
     supports: list[DeviceSupport] = []
     unanswered: list[UnansweredDevice] = []
     for device in axes.devices:

@@ -30,7 +30,8 @@ from paceline.planning.goal.typed import (
     typed,
 )
 from paceline.simulation.queue.load import Lengths, check_rate
-from paceline.stack.engines import USUAL_LOOP, find_engine
+from paceline.stack.engines import USUAL_LOOP, EngineProfile
+from paceline.stack.trainers import loop_of, release_in
 from paceline.units import (
     format_count,
     format_duration,
@@ -181,8 +182,9 @@ class Goal:
     )  # fmt: skip
     framework: str | None = typed(
         "framework",
-        "What runs it: torch, jax, tensorflow; tensorrt, onnxruntime, openvino …; or vllm, "
-        "sglang, trtllm, tgi, llamacpp, which serve. torch without, vllm for language models.",
+        "What runs it, with its release if wanted: torch:2.4, jax, tensorflow; tensorrt, "
+        "onnxruntime, openvino …; vllm, sglang, trtllm, tgi, llamacpp, which serve; or a trainer. "
+        "torch without, vllm for language models.",
         "jax",
         read=str.lower,
     )  # fmt: skip
@@ -221,7 +223,8 @@ class Goal:
         compilers("compiler", _with_pin(self.compilers, self.pins, "compiler"))
         check_rewrite(self.rewrite)
         if self.framework is not None:
-            find_engine(self.framework)
+            loop_of(self.framework)
+            release_in(self.framework)
 
     @property
     def most_devices(self) -> int:
@@ -229,9 +232,15 @@ class Goal:
         return self.max_devices or USUAL_DEVICES
 
     @property
+    def engine(self) -> EngineProfile | None:
+        """What was named to run it; of a trainer the loop beneath it, None where nothing was."""
+        return None if self.framework is None else loop_of(self.framework)
+
+    @property
     def software(self) -> str:
-        """The framework whose releases must run on the device."""
-        return find_engine(self.framework or USUAL_LOOP).framework
+        """The framework that must run on the device, with its release where one is stated."""
+        named = self.framework or USUAL_LOOP
+        return release_in(named) or loop_of(named).framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

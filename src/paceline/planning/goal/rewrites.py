@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 
 from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.settings import read_settings
+from paceline.stack.trainers import usual_settings
 
 #: Settings that a prediction takes from elsewhere, and what says them.
 OF_A_PREDICTION: Mapping[str, str] = MappingProxyType(
@@ -52,3 +53,46 @@ def check_rewrite(text: str, elsewhere: Mapping[str, str] = OF_A_SEARCH) -> None
     for name, hint in elsewhere.items():
         if getattr(changed, name) != getattr(plain, name):
             raise InvalidInputError(f"`{name}` cannot be set with --rewrite here", hint=hint)
+
+
+def with_usual(
+    rewrite: str, framework: str | None, *, is_training: bool, leaving: Container[str] = ()
+) -> str:
+    """What the software does by default, and behind it what is stated, which wins.
+
+    Args:
+        rewrite: As stated.
+        framework: Software that was named, if any.
+        is_training: Whether it trains.
+        leaving: Settings that something else decides.
+
+    Raises:
+        UnknownNameError: A release that has no date.
+
+    >>> with_usual("loss=wide", "torchtune", is_training=True, leaving=("optimizer_kernel",))
+    'training_format=pure,loss=chunked,loss=wide'
+    """
+    trains_all = "lora_rank" not in rewrite
+    usual = usual_settings(framework, is_training=is_training, trains_all=trains_all)
+    said = [f"{name}={value}" for name, value in usual.items() if name not in leaving]
+    return ",".join(filter(None, (*said, rewrite)))
+
+
+def usual_words(
+    framework: str | None, rewrite: str, *, is_training: bool, leaving: Container[str] = ()
+) -> str:
+    """What `with_usual` takes from the software, as an assumption; empty where it takes nothing.
+
+    >>> usual_words("torch:1.13", "attention=flash", is_training=False)
+    'as torch:1.13 does unless --rewrite says otherwise: libraries=torch==1.13'
+    """
+    stated = [pair.strip() for pair in rewrite.split(",")]
+    names = {pair.partition("=")[0] for pair in stated}
+    taken = with_usual(rewrite, framework, is_training=is_training, leaving=leaving).split(",")
+    plain = Configuration()
+    does = ", ".join(
+        one
+        for one in filter(None, taken)
+        if one.partition("=")[0] not in names and read_settings(one, plain) != plain
+    )
+    return f"as {framework} does unless --rewrite says otherwise: {does}" if does else ""

@@ -10,7 +10,14 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration, Platform
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Goal, Work
-from paceline.stack.engines import USUAL_ENGINE, USUAL_LOOP, EngineProfile, find_engine
+from paceline.stack.engines import (
+    USUAL_ENGINE,
+    USUAL_LOOP,
+    EngineProfile,
+    engines,
+    find_engine,
+    is_engine,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +53,12 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
     Raises:
         InvalidInputError: An engine is named for what generates nothing, or told how to launch.
     """
-    if goal.framework is None:
+    engine = goal.engine
+    if engine is None:
         is_served = workload.generates and not workload.encodes
         return _checked(find_engine(USUAL_ENGINE), goal) if is_served else None
-    engine = find_engine(goal.framework)
     if not engine.serves:
+        _check_trains(goal, workload)
         if engine.is_own:
             _check_trained(engine, workload)
             _check_launch(engine, goal)
@@ -70,11 +78,14 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
 
 
 def kernels_words(goal: Goal) -> str:
-    """Whose kernels stand for those of a loop that has its own; empty of all else."""
-    loop = None if goal.framework is None else find_engine(goal.framework)
-    if loop is None or not loop.is_own:
+    """Whose kernels stand for those of a loop that was in no table; empty of all else."""
+    loop = goal.engine
+    if loop is not None and loop.is_own:
+        return f"{loop.title} has kernels of its own: predicted as compiled PyTorch runs the graph"
+    if loop is None or loop.serves or loop.host == loop.framework:
         return ""
-    return f"{loop.title} has kernels of its own: predicted as compiled PyTorch runs the graph"
+    like = engines()[loop.host].title
+    return f"steps are predicted as {like}'s kernels run them; those of {loop.title} may differ"
 
 
 def rounds_of(work: Work) -> float:
@@ -105,6 +116,20 @@ def service_words(service: Service, arrivals: str) -> str:
 def _checked(engine: EngineProfile, goal: Goal) -> Service:
     _check_launch(engine, goal)
     return Service(engine=engine, is_stated=goal.framework is not None)
+
+
+def _check_trains(goal: Goal, workload: Workload) -> None:
+    """Refuse inference by what trains.
+
+    Raises:
+        InvalidInputError: A trainer is named, and the workload is inference.
+    """
+    named = goal.framework or ""
+    if workload.task == "infer" and not is_engine(named):
+        raise InvalidInputError(
+            f"`{named}` trains, and {workload.title} infers here",
+            hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
+        )
 
 
 def _check_trained(engine: EngineProfile, workload: Workload) -> None:

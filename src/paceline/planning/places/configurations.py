@@ -13,7 +13,7 @@ from paceline.model.settings import read_settings
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.service import Service
 from paceline.stack.devices import compiler_elsewhere
-from paceline.stack.engines import find_engine
+from paceline.stack.engines import USUAL_LOOP
 
 #: Half-width precisions that keep the usual quality of training and inference, best first, and
 #: full-width ones.
@@ -59,11 +59,13 @@ class ConfiguredDevices:
         configuration: How the model is run.
         rows: Indices into the list of devices, rising.
         tensor_degree: Devices that share each layer.
+        host: Whose dispatch applies where no engine serves.
     """
 
     configuration: Configuration
     rows: tuple[int, ...]
     tensor_degree: int = 1
+    host: str = USUAL_LOOP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,7 @@ def choose_configurations(
         PacelineError: The settings cannot be read.
     """
     rows: dict[Configuration, list[int]] = {}
+    host = USUAL_LOOP if goal.engine is None else goal.engine.host
     for row, support in enumerate(supports):
         platform, is_small = support.platform, num_parameters < _SMALL_MODEL_PARAMETERS
         if service is not None and service.excludes(support.device, platform):
@@ -129,7 +132,7 @@ def choose_configurations(
             for configuration in ways:
                 rows.setdefault(configuration, []).append(row)
     return tuple(
-        ConfiguredDevices(configuration=configuration, rows=tuple(indices))
+        ConfiguredDevices(configuration=configuration, rows=tuple(indices), host=host)
         for configuration, indices in rows.items()
     )
 
@@ -225,7 +228,7 @@ def _compilers(
     support: DeviceSupport, goal: Goal, preferred: Sequence[str]
 ) -> tuple[Compiler, ...]:
     """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
-    loop = None if goal.framework is None else find_engine(goal.framework)
+    loop = goal.engine
     if loop is not None and loop.is_own and loop.compiler is not None:
         return (loop.compiler,)
     accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers

@@ -28,7 +28,7 @@ from paceline.planning.places.own_machines import (
 )
 from paceline.planning.places.support import platform_of
 from paceline.stack.devices import newest_stack, why_unsupported
-from paceline.stack.engines import find_engine, no_kernels
+from paceline.stack.engines import no_kernels
 
 #: Stands between the names of machines that work together.
 JOINED_BY = " + "
@@ -214,7 +214,7 @@ class _Support:
 
     def __init__(self, goal: Goal) -> None:
         self._framework = goal.software
-        self._engine = None if goal.framework is None else find_engine(goal.framework)
+        self._engine = goal.engine
         self._stacks: dict[str, tuple[PlannedStack | None, str | None]] = {}
 
     def of(self, device: Device) -> tuple[PlannedStack | None, str | None]:

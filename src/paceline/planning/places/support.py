@@ -88,8 +88,9 @@ def why_unmodelled(device: Device, *, framework: str = "torch") -> str:
 
 
 def configuration_on(
-    device: Device, *, precision: str | None, compiler: Compiler | None, rewrite: str = ""
-) -> Configuration:
+    device: Device, *, precision: str | None, compiler: Compiler | None, rewrite: str = "",
+    framework: str = "torch",
+) -> Configuration:  # fmt: skip
     """How a job runs on one device: as stated, else as is usual there.
 
     Args:
@@ -97,12 +98,13 @@ def configuration_on(
         precision: As typed; None takes half width where the device has units for it, else full.
         compiler: What runs the kernels; None runs op by op, where the device does.
         rewrite: Further settings, as `paceline.model.settings.read_settings` reads them.
+        framework: That runs it, with or without its release.
 
     Raises:
         UnknownNameError: No such precision or setting.
         InvalidInputError: Nothing runs on the device, or not in that precision or compiler.
     """
-    support = _support_of(device)
+    support = _support_of(device, framework)
     name = find_precision(precision or usual_precisions(support)[0]).name
     plain = Configuration(
         precision=name,
@@ -110,7 +112,7 @@ def configuration_on(
         platform=support.platform,
         widens_in_kernels=name in WIDENED_IN_KERNELS,
     )
-    return checked_on(device, read_settings(rewrite, plain))
+    return checked_on(device, read_settings(rewrite, plain), framework=framework)
 
 
 def _usual_compiler(support: DeviceSupport) -> Compiler:
@@ -118,7 +120,9 @@ def _usual_compiler(support: DeviceSupport) -> Compiler:
     return next(one for one in ways if one in support.compilers)
 
 
-def checked_on(device: Device, configuration: Configuration) -> Configuration:
+def checked_on(
+    device: Device, configuration: Configuration, *, framework: str = "torch"
+) -> Configuration:
     """The configuration itself, where the device runs its precision and compiler.
 
     Raises:
@@ -126,7 +130,8 @@ def checked_on(device: Device, configuration: Configuration) -> Configuration:
         InvalidInputError: The device does not run it.
     """
     precision, compiler = find_precision(configuration.precision).name, configuration.compiler
-    unusable = why_unusable(_support_of(device), precisions=(precision,), compilers=(compiler,))
+    support = _support_of(device, framework)
+    unusable = why_unusable(support, precisions=(precision,), compilers=(compiler,))
     if unusable is None:
         return configuration
     raise InvalidInputError(
@@ -134,11 +139,11 @@ def checked_on(device: Device, configuration: Configuration) -> Configuration:
     )
 
 
-def _support_of(device: Device) -> DeviceSupport:
-    support = newest_support(device)
+def _support_of(device: Device, framework: str) -> DeviceSupport:
+    support = newest_support(device, framework=framework)
     if support is None:
         raise InvalidInputError(
-            f"{device.name} has no answer: {why_unmodelled(device)}",
+            f"{device.name} has no answer: {why_unmodelled(device, framework=framework)}",
             hint="name another device, as `paceline devices` lists them",
         )
     return support

@@ -6,26 +6,16 @@ from typing import cast
 
 from paceline.model.graph.costs import NarrowFormat, OptimizerKernel
 from paceline.scoring.tables import fitting_lines
-from paceline.stack.releases import release_year
-
-#: Year of a release that a row does not name.
-_NEWEST = float("inf")
+from paceline.stack.trainers import release_settings
 
 
 def optimizer_kernel_of(framework: str) -> OptimizerKernel:
-    """How a framework launches an update: the first line of ``data/optimizer_kernels.csv``.
+    """How a framework launches an update: of its release, the newest where none is named.
 
     >>> optimizer_kernel_of("PyTorch 1.13"), optimizer_kernel_of("PyTorch 2.4")
     ('plain', 'foreach')
     """
-    year = release_year(framework) or _NEWEST
-    lines = fitting_lines("optimizer_kernels.csv", {"framework": framework})
-    known = next(
-        line
-        for line in lines
-        if year < float(line["released_before"] or _NEWEST) or not line["released_before"]
-    )
-    return cast("OptimizerKernel", known["kernel"])
+    return cast("OptimizerKernel", release_settings(framework)["optimizer_kernel"])
 
 
 def inference_format_of(framework: str, precision: str) -> NarrowFormat:
