@@ -54,6 +54,15 @@ def read_text(
         ) from None
 
 
+def stamp_of(path: Path) -> tuple[int, int]:
+    """When a file was last written, and its size; nothing of one that cannot be asked."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return (0, 0)
+    return (found.st_mtime_ns, found.st_size)
+
+
 def is_file(path: Path) -> bool:
     """Whether a file is there; a name that no file can have is none."""
     try:

@@ -20,8 +20,11 @@ from paceline.app.api.planning import plan
 from paceline.app.web.answers import Facts
 from paceline.app.web.bundle import Bundle
 from paceline.app.web.guard import MOST_BYTES, Address
+from paceline.app.web.models import Models
 from paceline.app.web.query import OPTIONS, Question, read_question
 from paceline.app.web.server import build
+from paceline.app.web.uploads import Uploads
+from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
 from paceline.planning.goal.files import load_plan
 from paceline.reporting.screens.plans import headline
@@ -250,3 +253,30 @@ def test_the_first_paint_is_small(page: TestClient) -> None:
             packed += sum(map(len, answer.iter_raw()))
     assert len(files) == 3
     assert len(first.content) + packed <= 60_000
+
+
+def test_a_goal_that_is_moved_reads_its_model_once(tmp_path: Path) -> None:
+    models = Models(Uploads(tmp_path), None)
+    first, second, other = (
+        read_question({"model": "resnet50", "task": "train", **more})
+        for more in ({"deadline": "24h"}, {"deadline": "2h"}, {"optimizer": "adamw"})
+    )
+    found = models.workload(first)
+    assert models.workload(second) is found
+    assert models.workload(other) is not found
+
+
+def test_the_answer_of_a_kept_model_is_that_of_the_command_line(page: TestClient) -> None:
+    for deadline in ("30h", "20h"):
+        shown = page.get(f"/plan.yaml?model=resnet50&deadline={deadline}").text
+        assert load_plan(shown) == plan("resnet50", deadline=deadline, as_of=DAY)
+
+
+def test_files_that_did_not_change_are_one_catalogue(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    text = (Path(__file__).parents[2] / "docs/how-to/examples/devices.toml").read_text("utf-8")
+    own.write_text(text)
+    first = load_catalog((own,))
+    assert load_catalog((own,)) is first
+    own.write_text(text + "\n")
+    assert load_catalog((own,)) is not first

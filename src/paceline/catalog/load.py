@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
 from paceline.catalog.quotes import with_quotes
-from paceline.catalog.refreshed import current_name, current_quotes
+from paceline.catalog.refreshed import current_name, offers_folder, read_table
 from paceline.catalog.tables import shipped_catalog
+from paceline.reading import stamp_of
 
 
 def load_catalog(extra_files: Sequence[Path] = ()) -> Catalog:
@@ -22,11 +24,22 @@ def load_catalog(extra_files: Sequence[Path] = ()) -> Catalog:
         InvalidInputError: A file that cannot be read or used.
     """
     catalog = shipped_catalog()
-    if current_name() is not None:
-        catalog = with_quotes(catalog, current_quotes())
-    if extra_files:
-        from paceline.catalog.user_files import with_user_file  # pydantic: only when needed
-
-        for path in extra_files:
-            catalog = with_user_file(catalog, path)
+    if (name := current_name()) is not None:
+        table = offers_folder() / name
+        catalog = _refreshed(catalog, table, stamp_of(table))
+    for path in extra_files:
+        catalog = _with_file(catalog, path, stamp_of(path))
     return catalog
+
+
+@lru_cache(maxsize=2)
+def _refreshed(catalog: Catalog, table: Path, _stamp: tuple[int, int]) -> Catalog:
+    return with_quotes(catalog, read_table(table))
+
+
+@lru_cache(maxsize=8)
+def _with_file(catalog: Catalog, path: Path, _stamp: tuple[int, int]) -> Catalog:
+    """One object as long as the file stays what it is: searches know their costs by it."""
+    from paceline.catalog.user_files import with_user_file  # pydantic: only when needed
+
+    return with_user_file(catalog, path)

@@ -40,7 +40,7 @@ def answer(job, limits):
 
 def forget():
     all_candidates._ground.cache_clear()
-    all_candidates._FORECASTS.clear()
+    all_candidates._forecast.cache_clear()
     all_candidates._evaluated.cache_clear()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, get_args
 
@@ -13,6 +14,7 @@ from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
 from paceline.app.requests.python_files import check_no_file
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.reading import stamp_of
 
 if TYPE_CHECKING:
     from paceline.catalog.entities import Catalog
@@ -165,6 +167,12 @@ def read_calibration(path: Path | None) -> Calibration | None:
     """
     if path is None:
         return None
+    return _updated(path, stamp_of(path))
+
+
+@lru_cache(maxsize=2)
+def _updated(path: Path, _stamp: tuple[int, int]) -> Calibration:
+    """One object as long as the file stays what it is: searches know their costs by it."""
     from paceline.prediction.calibration.fitted import builtin_calibration
     from paceline.prediction.calibration.from_measurements import read_updates
 
@@ -213,14 +221,18 @@ def load(
     """The traced model, with a line of progress where that takes longer than a moment.
 
     With what is stated of an item, its items are what people mean; else they are those of a pass.
+    A workload that was loaded before is taken as it is.
 
     Raises:
         PacelineError: The model cannot be traced, or has no length, or nothing that is trained, but
             is given one.
     """
+    from paceline.model.graph.workload import Workload
     from paceline.model.items import as_items
     from paceline.model.reading.load import load_workload
 
+    if isinstance(model, Workload):
+        return model
     check_no_file(model)
     _check_python(model, python, read_task(task), image_size)
     if optimizer is not None and task == "infer":

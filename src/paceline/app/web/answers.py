@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from paceline.app.progress import silent
-from paceline.app.web.query import UPLOADED, Question, check_name
+from paceline.app.web.models import OF_MODEL, Models
+from paceline.app.web.query import Question
+from paceline.app.web.turns import Turns
 from paceline.app.web.uploads import Uploads
 from paceline.errors import InvalidInputError, PacelineError
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 #: Answers that are kept: a slider comes back to where it was.
 _MOST_KEPT = 256
-#: Answers that are looked for at the same time: a third would take memory and gain nothing.
-_MOST_AT_ONCE = 2
 #: Deadlines that are tried beside the one that is asked, as shares of it.
 _DEADLINE_SHARES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 #: Loads that are tried, likewise.
@@ -45,121 +42,64 @@ class Facts:
 
 
 class Answers:
-    """The API functions, few of them at once; what was answered or refused is kept."""
+    """The API functions, few of them at once; what was answered or refused is kept.
+
+    Each answer raises a PacelineError, one of its leaves with a hint, where there is none.
+    """
 
     def __init__(self, facts: Facts, uploads: Uploads) -> None:
         self._facts, self._uploads = facts, uploads
-        self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        self._own = threading.local()
-        self._kept: OrderedDict[tuple[str, Question], object] = OrderedDict()
+        self._turns = Turns(_MOST_KEPT)
+        self._models = Models(uploads, facts.python)
 
     def plan(self, question: Question) -> PlanFile:
-        """The ranked plan.
-
-        Raises:
-            PacelineError: One of its leaves, with a hint.
-        """
-        return self._once("plan", question, lambda: self._plan(question))
+        """The ranked plan; soonest of a model that was asked for before, whose costs are known."""
+        effort = 0 if self._models.is_kept(question) else 1
+        return self._once("plan", question, self._plan, effort=effort)
 
     def command(self, question: Question) -> str:
         """The question as typed in a shell."""
         return question.command(self._uploads.title(question.model))
 
     def anatomy(self, question: Question) -> Page:
-        """What one device of the first choice does: roofline, ops, memory over the pass.
-
-        Raises:
-            PacelineError: One of its leaves, with a hint.
-        """
-        return self._once("anatomy", question, lambda: self._anatomy(question))
+        """What one device of the first choice does: roofline, ops, memory over the pass."""
+        return self._once("anatomy", question, self._anatomy)
 
     def scaling(self, question: Question) -> Page:
-        """The first choice's device in numbers.
-
-        Raises:
-            PacelineError: One of its leaves, with a hint.
-        """
-        return self._once("scaling", question, lambda: self._scaling(question))
+        """The first choice's device in numbers."""
+        return self._once("scaling", question, self._scaling)
 
     def deadlines(self, question: Question) -> Page:
-        """The first choice at other deadlines and prices.
-
-        Raises:
-            PacelineError: One of its leaves, with a hint.
-        """
-        return self._once("deadlines", question, lambda: self._deadlines(question))
+        """The first choice at other deadlines and prices."""
+        return self._once("deadlines", question, self._deadlines)
 
     def load(self, question: Question) -> Page:
-        """What requests wait as more of them come.
-
-        Raises:
-            PacelineError: One of its leaves, with a hint.
-        """
-        return self._once("load", question, lambda: self._load(question))
+        """What requests wait as more of them come."""
+        return self._once("load", question, self._load)
 
     def launch(self, question: Question, target: str, command: str, choice: int) -> Deployment:
-        """Launch files.
-
-        Raises:
-            PacelineError: One of its leaves, with a hint.
-        """
+        """Launch files."""
         from paceline.app.api.planning import deploy
 
         plan = self.plan(question)
         purpose = None if command or plan.workload.task == "infer" else "measure"
         return deploy(plan, target, command=command, purpose=purpose, choice=choice)
 
-    def _once(self, kind: str, question: Question, find: Callable[[], Found]) -> Found:
-        key = (kind, question)
-        with self._lock:
-            found = self._kept.get(key)
-        if found is None:
-            found = self._found(find)
-            with self._lock:
-                self._kept[key] = found
-                if len(self._kept) > _MOST_KEPT:
-                    self._kept.popitem(last=False)
-        if isinstance(found, PacelineError):
-            raise found.with_traceback(None)
+    def _once(
+        self, kind: str, question: Question, find: Callable[[Question], Found], *, effort: int = 1
+    ) -> Found:
+        found = self._turns.answer((kind, question), lambda: find(question), effort=effort)
         return found  # type: ignore[return-value]
 
-    def _found(self, find: Callable[[], object]) -> object:
-        """What is found, or the refusal; waits for its turn unless it is part of another answer."""
-        is_whole = not getattr(self._own, "has_turn", False)
-        if is_whole:
-            self._turns.acquire()
-            self._own.has_turn = True
-        try:
-            with silent():
-                return find()
-        except PacelineError as refusal:
-            return refusal
-        finally:
-            if is_whole:
-                self._own.has_turn = False
-                self._turns.release()
-
-    def _model(self, question: Question) -> str:
-        if question.model.startswith(UPLOADED):
-            return self._uploads.entry(question.model)
-        check_name(question.model)
-        return question.model
-
     def _plan(self, question: Question) -> PlanFile:
-        from paceline.app.api.planning import plan
+        from paceline.app.requests.plan_request import read_request
 
-        return plan(
-            self._model(question), **question.keywords(), facts=self._facts.facts,
-            calibration=self._facts.calibration, as_of=self._facts.as_of, **self._traced(question),
+        given = {k: v for k, v in question.keywords().items() if k not in OF_MODEL}
+        request = read_request(
+            self._models.workload(question), **given, facts=self._facts.facts,
+            calibration=self._facts.calibration, as_of=self._facts.as_of,
         )  # fmt: skip
-
-    def _traced(self, question: Question) -> dict[str, Any]:
-        """The Python of models that are traced; it says nothing of others."""
-        from paceline.app.requests.plan_request import python_for
-
-        model = self._model(question)
-        return {"python": python_for(model, self._facts.python, question.task)}
+        return replace(request, asked_as=self._uploads.title(question.model)).plan()
 
     def _shared(self, question: Question) -> dict[str, Any]:
         """What the functions beside `plan` take alike."""
@@ -167,7 +107,7 @@ class Answers:
         names = ("seq", "image_size", "optimizer")
         return {
             **{name: given[name] for name in names if name in given},
-            **self._traced(question),
+            "python": self._models.python(question),
             "facts": self._facts.facts,
             "calibration": self._facts.calibration,
         }
@@ -189,7 +129,7 @@ class Answers:
             batches=(max(1, first.batch_per_device // first.microbatches),),
             compiler=first.compiler, rewrite=question.value("rewrite"), **self._shared(question),
         )  # fmt: skip
-        return page_of(self._model(question), options)
+        return page_of(self._models.entry(question), options)
 
     def _scaling(self, question: Question) -> Page:
         from paceline.app.api.planning import scale
@@ -199,7 +139,7 @@ class Answers:
         first, given = self._first(question), question.keywords()
         work = {name: given[name] for name in ("samples", "epochs", "tokens") if name in given}
         found = scale(
-            self._model(question), device=first.place.device, counts=_COUNTS,
+            self._models.entry(question), device=first.place.device, counts=_COUNTS,
             precision=first.precision, as_of=self._facts.as_of, **work, **self._shared(question),
         )  # fmt: skip
         assert isinstance(found, Scaling)
@@ -238,7 +178,7 @@ class Answers:
         for share in _LOAD_SHARES:
             try:
                 grid = predict(
-                    self._model(question), device=first.place.device,
+                    self._models.entry(question), device=first.place.device,
                     devices=(first.num_devices,), task=question.task, precision=first.precision,
                     rps=asked * share, **requests, **self._shared(question),
                 )  # fmt: skip

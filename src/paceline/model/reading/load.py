@@ -26,6 +26,7 @@ from paceline.model.rewrite.optimizer import (
     graphs_with_optimizer,
     with_resident_states,
 )
+from paceline.reading import stamp_of
 
 _UNITS: dict[str, SampleUnit] = {
     "image": "images", "features": "samples", "text": "sequences", "language": "tokens",
@@ -114,7 +115,7 @@ def _of_entry(entry: str, asked: _Asked) -> Workload:
     path = _graph_file(entry, asked.task, asked.image_size)
     if path is None:
         return _trace_entry(entry, asked)
-    workload = _read_again(path, asked.image_size, _stamp(path))
+    workload = _read_again(path, asked.image_size, stamp_of(path))
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
 
@@ -127,15 +128,6 @@ def _read_again(path: Path, side: int | None, _stamped: tuple[int, int]) -> Work
     costs are known.
     """
     return read_workload(path, side=side)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """When a file was last written, and its size; nothing of one that cannot be read."""
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0)
-    return (found.st_mtime_ns, found.st_size)
 
 
 def is_traced(entry: str, *, task: Task, image_size: int | None = None) -> bool:

@@ -63,8 +63,8 @@ from paceline.simulation.job import Job
 if TYPE_CHECKING:
     from paceline.simulation.queue.figures import ServiceFigures
 
-#: Questions whose candidates are kept: those of a plan that is widened, and of the one before.
-_MOST_KEPT = 4
+#: Questions whose candidates are kept, some 10 MB each: a plan that is widened asks two or three.
+_MOST_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,11 +200,8 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         catalog: Devices and offers.
     """
     asked = _Unlimited.of(question, catalog)
-    if asked not in _FORECASTS:
-        found, devices, _ = _ground(asked)
-        _FORECASTS[asked] = choose_forecast(asked.question, found, devices)
     found, devices, _ = _ground(asked)
-    forecast = _FORECASTS[asked]
+    forecast = _forecast(asked)
     evaluated = _evaluated(asked, _node_counts(question))
     places, candidates, evaluation = evaluated.places, evaluated.candidates, evaluated.evaluation
     stated = constraints(evaluation, question.goal, question.job.amount)
@@ -229,18 +226,6 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     )
 
 
-class _Kept(dict[_Unlimited, Forecast]):
-    """The forecasts of the last few questions."""
-
-    def __setitem__(self, asked: _Unlimited, forecast: Forecast) -> None:
-        while len(self) >= _MOST_KEPT:
-            del self[next(iter(self))]
-        super().__setitem__(asked, forecast)
-
-
-_FORECASTS = _Kept()
-
-
 @lru_cache(maxsize=_MOST_KEPT)
 def _ground(asked: _Unlimited) -> tuple[PlaceSearch, tuple[Device, ...], PlaceTable]:
     """Where it could run, on which devices, and the terms there."""
@@ -253,6 +238,13 @@ def _ground(asked: _Unlimited) -> tuple[PlaceSearch, tuple[Device, ...], PlaceTa
 
 
 @lru_cache(maxsize=_MOST_KEPT)
+def _forecast(asked: _Unlimited) -> Forecast:
+    """What is predicted of each device there."""
+    found, devices, _ = _ground(asked)
+    return choose_forecast(asked.question, found, devices)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
 def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...]) -> _Evaluated:
     """What competes with so many machines, which is all that a limit says of it."""
     found, devices, table = _ground(asked)
@@ -261,7 +253,7 @@ def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...]) -> _Evaluated:
         places=found.places,
         devices=devices,
         table=table,
-        forecast=_FORECASTS[asked],
+        forecast=_forecast(asked),
     )
     candidates, whole = able_to_run(
         *_candidates(ground, node_counts), ground.forecast, asked.question.goal
