@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from statistics import median
 
 import numpy as np
 
-from paceline.catalog.entities import Link
+from paceline.catalog.entities import Device
 from paceline.errors import DoesNotFitError, MissingFactError
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.cluster import Cluster
@@ -21,6 +22,9 @@ from paceline.parallelism.evaluation import StrategyEvaluation
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.shipped import shipped_rows
 from paceline.units import format_bytes
+
+#: Processors of the machines that devices are sold in: those of so many years before them.
+_YEARS_BEFORE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,28 +34,63 @@ class Host:
     Attributes:
         link_bytes_per_s: Between one device and the host, per direction.
         memory_bytes: Main memory.
-        parameters_per_s: What all its processors update together.
+        update_bytes_per_s: Of main memory that all its processors update together.
     """
 
     link_bytes_per_s: float
     memory_bytes: float
-    parameters_per_s: float
+    update_bytes_per_s: float
 
 
-def known_host(link: Link | None, memory_bytes: float | None) -> Host | None:
-    """What a node's host offers an optimizer; None where its link or its memory is not known.
-
-    Args:
-        link: Between a device and the host.
-        memory_bytes: Main memory.
-    """
+def known_host(cluster: Cluster) -> Host | None:
+    """What a node's host offers an optimizer; None where its link or its memory is not known."""
+    link, memory_bytes = cluster.host_link, cluster.host_memory_bytes
     if link is None or memory_bytes is None:
         return None
     return Host(
         link_bytes_per_s=link.bytes_per_s,
         memory_bytes=memory_bytes,
-        parameters_per_s=host_parameters_per_s(),
+        update_bytes_per_s=update_bytes_per_s(cluster.device, cluster.num_vcpus),
     )
+
+
+def update_bytes_per_s(device: Device, num_vcpus: int | None) -> float:
+    """What the processors beside a device read and write per second of main memory in an update.
+
+    An update streams through main memory, so that its bandwidth is the limit: that of the virtual
+    processors which the machine has, each with its share of processors as they were sold in the
+    years before the device. Where they are not counted, what one unnamed machine was measured at.
+
+    Args:
+        device: Inside the machine; its year and form say whose processors stand beside it.
+        num_vcpus: Of the machine.
+    """
+    facts = {row["name"]: float(row["value"]) for row in _rows("host_update.csv")}
+    if num_vcpus is None:
+        return facts["unknown_bytes_per_s"]
+    is_superchip = "superchip" in device.form_factor.lower()
+    return facts["memory_frac"] * num_vcpus * _bytes_per_s_per_thread(device.year, is_superchip)
+
+
+@cache
+def _bytes_per_s_per_thread(year: int | None, is_superchip: bool) -> float:
+    """Listed bandwidth of a hardware thread's share: the median of the processors of those years.
+
+    Of all years where that of the device is not known, or has none.
+    """
+    alike = [
+        row
+        for row in _rows("host_processors.csv")
+        if (row["is_superchip"] == "yes") == is_superchip
+    ]
+    since = [row for row in alike if year and 0 <= year - int(row["year"]) <= _YEARS_BEFORE]
+    return median(
+        float(row["memory_bytes_per_s"]) / int(row["num_threads"]) for row in since or alike
+    )
+
+
+def _rows(table: str) -> tuple[dict[str, str], ...]:
+    return shipped_rows("parallelism", table)
 
 
 def host_of(cluster: Cluster) -> Host:
@@ -60,7 +99,7 @@ def host_of(cluster: Cluster) -> Host:
     Raises:
         MissingFactError: Its memory or its link is not known.
     """
-    host = known_host(cluster.host_link, cluster.host_memory_bytes)
+    host = known_host(cluster)
     if host is None:
         what = "host link" if cluster.host_link is None else "main memory"
         raise MissingFactError(
@@ -71,20 +110,14 @@ def host_of(cluster: Cluster) -> Host:
     return host
 
 
-@cache
-def host_parameters_per_s() -> float:
-    """Parameters that the processors of a node update per second with Adam, as published."""
-    rows = {row["optimizer"]: row for row in shipped_rows("parallelism", "host_update.csv")}
-    return float(rows["adam"]["parameters_per_s"])
-
-
 def host_s(
     updated: TrainingState, backward_s: FloatArray, num_sharing: int, host: Host
 ) -> FloatArray:
     """Seconds that an optimizer on the host adds to a step.
 
     Gradients travel while the last microbatch runs backward; parameters travel while the host
-    updates the next ones.
+    updates the next ones. The update reads and writes the optimizer's states, reads gradients and
+    writes parameters.
 
     Args:
         updated: What the busiest rank updates.
@@ -94,7 +127,8 @@ def host_s(
     """
     down_s = updated.reduced / host.link_bytes_per_s
     up_s = updated.renewed / host.link_bytes_per_s
-    update_s = updated.trained * num_sharing / host.parameters_per_s
+    moved_bytes = 2.0 * updated.optimizer + updated.reduced + updated.renewed
+    update_s = moved_bytes * num_sharing / host.update_bytes_per_s
     return np.asarray(np.maximum(down_s - backward_s, 0.0) + np.maximum(update_s, up_s))
 
 

@@ -158,4 +158,4 @@ def _place(machine: Machine) -> Hashable:
     """A machine by its devices as objects: their facts are not hashed."""
     groups = tuple((id(one.device), one.count, one.devices_per_node) for one in machine.groups)
     links = (machine.device_link, machine.node_link, machine.host_link)
-    return groups, *links, machine.host_memory_bytes
+    return groups, *links, machine.host_memory_bytes, machine.num_vcpus

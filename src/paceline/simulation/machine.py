@@ -50,6 +50,7 @@ class Machine:
         node_link: Between nodes.
         host_link: Between a device and its host.
         host_memory_bytes: Main memory of a node.
+        num_vcpus: Hardware threads of a node.
 
     >>> from paceline.catalog.load import load_catalog
     >>> text = "16xH100 SXM5 80GB/8@dgx-h100-nvls,dgx-h100-ib"
@@ -62,6 +63,7 @@ class Machine:
     node_link: Link | None = None
     host_link: Link | None = None
     host_memory_bytes: float | None = None
+    num_vcpus: int | None = None
 
     def __post_init__(self) -> None:
         if not self.groups:
@@ -76,6 +78,7 @@ class Machine:
         host = [
             *([f"host_link={self.host_link.name}"] if self.host_link else []),
             *([] if memory_bytes is None else [f"host_memory_bytes={memory_bytes:.0f}B"]),
+            *([] if self.num_vcpus is None else [f"num_vcpus={self.num_vcpus}"]),
         ]
         groups = "+".join(map(str, self.groups))
         joined = f"@{links}" if links != f"{_NOTHING},{_NOTHING}" else ""
@@ -97,15 +100,16 @@ class Machine:
         groups, _, links = head.partition("@")
         device_link, _, node_link = links.partition(",")
         host = dict(fact.partition("=")[::2] for fact in facts)
-        if unknown := host.keys() - {"host_link", "host_memory_bytes"}:
+        if unknown := host.keys() - {"host_link", "host_memory_bytes", "num_vcpus"}:
             raise InvalidInputError(f"`{min(unknown)}` is no fact of a host", hint=_HINT)
-        memory = host.get("host_memory_bytes")
+        memory, threads = host.get("host_memory_bytes"), host.get("num_vcpus")
         return cls(
             groups=tuple(_group(part, catalog) for part in groups.split("+")),
             device_link=_link(device_link, catalog),
             node_link=_link(node_link, catalog),
             host_link=_link(host.get("host_link", ""), catalog),
             host_memory_bytes=None if memory is None else parse_bytes(memory),
+            num_vcpus=None if threads is None else _whole(threads),
         )
 
     @classmethod
@@ -130,6 +134,7 @@ class Machine:
             node_link=cluster.node_link,
             host_link=cluster.host_link,
             host_memory_bytes=cluster.host_memory_bytes,
+            num_vcpus=cluster.num_vcpus,
         )
 
     @property
@@ -157,6 +162,7 @@ class Machine:
             node_link=self.node_link,
             host_link=self.host_link,
             host_memory_bytes=self.host_memory_bytes,
+            num_vcpus=self.num_vcpus,
         )
 
     def with_count(self, count: int) -> Machine:
@@ -174,6 +180,12 @@ def _group(text: str, catalog: Catalog) -> DeviceGroup:
         count=count,
         devices_per_node=int(match["per_node"] or count),
     )
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInputError(f"`num_vcpus={text}` is no count", hint=_HINT)
+    return int(text)
 
 
 def _link(name: str, catalog: Catalog) -> Link | None:

@@ -66,7 +66,7 @@ class StrategySearch:
             one.graph, one.configuration, one.cluster.device_table, one.fabric, seq=one.seq,
             capacity_bytes=capacity_bytes, memory_confidence=memory_confidence,
             calibration=calibration,
-            host=known_host(machine.host_link, machine.host_memory_bytes),
+            host=known_host(machine.cluster),
             microbatches=microbatches,
         )  # fmt: skip
         return cls(job=job, machine=machine, space=space, calibration=calibration)

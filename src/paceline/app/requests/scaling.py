@@ -352,6 +352,7 @@ def _cluster(catalog: Catalog, offer: Offer, today: date) -> Cluster:
         node_link=links.node,
         host_link=links.host,
         host_memory_bytes=offer.host_memory_bytes,
+        num_vcpus=offer.num_vcpus,
         usd_per_device_hour=None
         if offer.usd_per_hour is None
         else offer.usd_per_hour / num_devices,

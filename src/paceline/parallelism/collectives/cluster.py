@@ -26,6 +26,7 @@ class Cluster:
         node_link: Between nodes; None where there is none.
         host_link: Between a device and its host; None where it is not known.
         host_memory_bytes: Main memory of a node; None where it is not known.
+        num_vcpus: Hardware threads of a node; None where they are not known.
         usd_per_device_hour: Price of one device with its share of the node; None if unknown.
         price_log_sigma: Standard deviation of the logarithm of that price, from its age.
         profile: How the software that runs there behaves.
@@ -37,6 +38,7 @@ class Cluster:
     node_link: Link | None
     host_link: Link | None = None
     host_memory_bytes: float | None = None
+    num_vcpus: int | None = None
     usd_per_device_hour: float | None = None
     price_log_sigma: float = 0.0
     profile: TrainingProfile = field(default_factory=find_training_profile)

@@ -200,6 +200,7 @@ def cluster_of(place: Place, devices_per_node: int) -> Cluster:
         node_link=place.links.node,
         host_link=place.links.host,
         host_memory_bytes=place.offer.host_memory_bytes,
+        num_vcpus=place.offer.num_vcpus,
     )
 
 
