@@ -10,6 +10,7 @@ from paceline.catalog.entities import Catalog
 from paceline.catalog.quotes import with_quotes
 from paceline.catalog.refreshed import current_name, offers_folder, read_table
 from paceline.catalog.tables import shipped_catalog
+from paceline.plugins import plugin_file, plugins
 from paceline.reading import stamp_of
 
 
@@ -18,7 +19,8 @@ def load_catalog(extra_files: Sequence[Path] = ()) -> Catalog:
 
     Args:
         extra_files: The user's own YAML or TOML files with ``devices``, ``offers`` and
-            ``machines``. A row of theirs replaces a shipped row of the same name.
+            ``machines``, or names of plug-ins that hold one. A row of theirs replaces a shipped row
+            of the same name.
 
     Raises:
         InvalidInputError: A file that cannot be read or used.
@@ -27,7 +29,7 @@ def load_catalog(extra_files: Sequence[Path] = ()) -> Catalog:
     if (name := current_name()) is not None:
         table = offers_folder() / name
         catalog = _refreshed(catalog, table, stamp_of(table))
-    for path in extra_files:
+    for path in map(_facts_file, extra_files):
         catalog = _with_file(catalog, path, stamp_of(path))
     return catalog
 
@@ -43,3 +45,12 @@ def _with_file(catalog: Catalog, path: Path, _stamp: tuple[int, int]) -> Catalog
     from paceline.catalog.user_files import with_user_file  # pydantic: only when needed
 
     return with_user_file(catalog, path)
+
+
+def _facts_file(named: Path) -> Path:
+    """The file itself, or that of the plug-in of this name."""
+    if named.exists():
+        return named
+    found = (point for point in plugins("facts") if point.name == str(named))
+    point = next(found, None)
+    return named if point is None else plugin_file(point, "facts.yaml", "facts.toml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from paceline.deployment.files import DeployFile, Deployment
 from paceline.deployment.job import Job, job_of
@@ -29,6 +30,7 @@ from paceline.deployment.targets.trainjob import trainjob
 from paceline.deployment.targets.vertex import vertex
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planfile import PlanFile
+from paceline.plugins import load_plugin, plugins
 from paceline.units import parse_count
 
 
@@ -49,11 +51,26 @@ class Target:
     options: tuple[str, ...] = ()
 
 
+Writer = Callable[[Job, DeploySettings], Deployment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchTarget:
+    """A target with what writes its files.
+
+    Attributes:
+        target: What it is.
+        write: Makes the files of a job.
+    """
+
+    target: Target
+    write: Writer
+
+
 #: Option of a measurement: on how many of the plan's offers to sweep, one after the other.
 _OFFERS = "offers"
 _DEFAULT_OFFERS = "3"
 
-_Writer = Callable[[Job, DeploySettings], Deployment]
 _TRAIN: tuple[Purpose, ...] = ("train",)
 _SERVE: tuple[Purpose, ...] = ("serve",)
 _RUN: tuple[Purpose, ...] = ("train", "measure")
@@ -63,12 +80,13 @@ _SCHEDULER = ("partition", "account", "qos", "constraint", "reservation", "gres"
 
 def _entry(
     name: str,
-    writer: _Writer,
+    write: Writer,
     summary: str,
     purposes: tuple[Purpose, ...] = _RUN,
     options: tuple[str, ...] = (),
-) -> tuple[Target, _Writer]:
-    return Target(name=name, purposes=purposes, summary=summary, options=options), writer
+) -> LaunchTarget:
+    target = Target(name=name, purposes=purposes, summary=summary, options=options)
+    return LaunchTarget(target=target, write=write)
 
 
 def _docker(job: Job, settings: DeploySettings) -> Deployment:
@@ -77,8 +95,8 @@ def _docker(job: Job, settings: DeploySettings) -> Deployment:
     return side_by_side(job, settings, toolkits) if toolkits else docker(job, settings)
 
 
-_TARGETS: dict[str, tuple[Target, _Writer]] = {
-    entry[0].name: entry
+_TARGETS: dict[str, LaunchTarget] = {
+    entry.target.name: entry
     for entry in (
         _entry("torchrun", torchrun, "shell script for one or several machines"),
         _entry("docker", _docker, "Dockerfile and Compose file", _RUN, ("cuda", "driver")),
@@ -108,8 +126,27 @@ _TARGETS: dict[str, tuple[Target, _Writer]] = {
 
 
 def targets() -> tuple[Target, ...]:
-    """Every target, in the order in which they are listed."""
-    return tuple(target for target, _ in _TARGETS.values())
+    """Every target, those of plug-ins last."""
+    return tuple(one.target for one in (*_TARGETS.values(), *_added().values()))
+
+
+@cache
+def _added() -> dict[str, LaunchTarget]:
+    """Those of plug-ins, by name.
+
+    Raises:
+        InvalidInputError: A plug-in that cannot be loaded, or is something else.
+    """
+    found: dict[str, LaunchTarget] = {}
+    for point in plugins("launch_targets"):
+        one = load_plugin(point)
+        if not isinstance(one, LaunchTarget):
+            raise InvalidInputError(
+                f"the plug-in `{point.name}` is no LaunchTarget but a {type(one).__name__}",
+                hint=f"correct or uninstall the package of `{point.value}`",
+            )
+        found[one.target.name] = one
+    return found
 
 
 def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) -> Deployment:
@@ -129,7 +166,8 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
     if settings.purpose == "measure" and _OFFERS in settings.options:
         return _together(target, measurements(plan, target, settings))
     settings = with_common_options(settings)
-    known, writer = _find(target)
+    found = _find(target)
+    known = found.target
     if settings.purpose not in known.purposes:
         reason = ", and the plan is for inference" if plan.workload.task == "infer" else ""
         raise InvalidInputError(
@@ -137,7 +175,7 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
             hint=_instead(plan, known, settings.purpose),
         )
     _check_options(known, settings)
-    return writer(job_of(plan, settings), settings)
+    return found.write(job_of(plan, settings), settings)
 
 
 def _instead(plan: PlanFile, target: Target, purpose: Purpose) -> str:
@@ -201,13 +239,11 @@ def _together(target: str, sweeps: tuple[Deployment, ...]) -> Deployment:
     )
 
 
-def _find(name: str) -> tuple[Target, _Writer]:
-    try:
-        return _TARGETS[name.lower()]
-    except KeyError:
-        raise UnknownNameError.from_name(
-            "target", name, _TARGETS, command="paceline deploy --list"
-        ) from None
+def _find(name: str) -> LaunchTarget:
+    if found := _TARGETS.get(name.lower()) or _added().get(name.lower()):
+        return found
+    known = (*_TARGETS, *_added())
+    raise UnknownNameError.from_name("target", name, known, command="paceline deploy --list")
 
 
 def _check_options(target: Target, settings: DeploySettings) -> None:

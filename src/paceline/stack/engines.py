@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal, TypeAlias
 
 from paceline.catalog.entities import Device
-from paceline.errors import UnknownNameError
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.plugins import plugin_files
 from paceline.shipped import shipped_rows
 
 #: Major and minor number.
@@ -22,6 +24,7 @@ USUAL_ENGINE = "vllm"
 #: Runs everything else.
 USUAL_LOOP = "torch"
 
+_ENGINES = "engines.toml"
 #: What may stand behind a name.
 _RELEASE = r"(?:[ /=:@v-]*(?P<release>\d+\.\d+)\S*)?"
 
@@ -132,6 +135,10 @@ class EngineProfile:
         return capability is not None and float(capability) >= self.least_capability
 
 
+#: How a profile may be spelled, and the profile.
+_Spelled: TypeAlias = tuple[re.Pattern[str], EngineProfile]
+
+
 def no_kernels(engine: EngineProfile, device: Device) -> str:
     """Why an engine does not serve on a device."""
     return f"{engine.title} has no kernels for {device.name} that are modelled"
@@ -146,7 +153,7 @@ def find_engine(name: str) -> EngineProfile:
     >>> find_engine("vLLM").name, find_engine("TRT-LLM").title
     ('vllm', 'TensorRT-LLM')
     """
-    for spelling, profile in _spellings():
+    for spelling, profile in _shipped_then_added():
         if found := spelling.fullmatch(name.strip()):
             return _of_release(profile, found)
     raise _unknown(name)
@@ -161,7 +168,8 @@ def _unknown(name: str) -> UnknownNameError:
                 f"`{name}` has no profile of its own",
                 hint=f"the nearest is `--framework {nearest.name}`: {row['why']}",
             )
-    return UnknownNameError.from_name("framework", name, sorted(engines()))
+    known = {**engines(), **{profile.name: profile for _, profile in _added()}}
+    return UnknownNameError.from_name("framework", name, sorted(known))
 
 
 def is_engine(name: str) -> bool:
@@ -170,7 +178,7 @@ def is_engine(name: str) -> bool:
     >>> is_engine("vLLM"), is_engine("torchtune")
     (True, False)
     """
-    return any(spelling.fullmatch(name.strip()) for spelling, _ in _spellings())
+    return any(spelling.fullmatch(name.strip()) for spelling, _ in _shipped_then_added())
 
 
 def engine_in(text: str) -> EngineProfile | None:
@@ -181,7 +189,8 @@ def engine_in(text: str) -> EngineProfile | None:
     >>> engine_in("PyTorch") is None
     True
     """
-    for spelling, profile in _spellings():
+    is_shipped = any(spelling.fullmatch(text.strip()) for spelling, _ in _spellings())
+    for spelling, profile in _spellings() if is_shipped else _shipped_then_added():
         if profile.serves and (found := spelling.search(text)):
             return _of_release(profile, found)
     return None
@@ -194,12 +203,36 @@ def engines() -> dict[str, EngineProfile]:
 
 
 @cache
-def _spellings() -> tuple[tuple[re.Pattern[str], EngineProfile], ...]:
+def _spellings() -> tuple[_Spelled, ...]:
     """Each profile by its name, and a release behind it."""
-    return tuple(
-        (re.compile(f"(?:{row['spelling']}){_RELEASE}", re.IGNORECASE), engines()[name])
-        for name, row in _tables().items()
-    )
+    return tuple(_spelled(name, row) for name, row in _tables().items())
+
+
+@cache
+def _added() -> tuple[_Spelled, ...]:
+    """The same of plug-ins."""
+    found: list[_Spelled] = []
+    for path in plugin_files("engines", _ENGINES):
+        try:
+            rows = tomllib.loads(path.read_text(encoding="utf-8"))
+            found += [_spelled(name, row) for name, row in rows.items()]
+        except (tomllib.TOMLDecodeError, TypeError, KeyError, re.error) as error:
+            raise InvalidInputError(
+                f"`{path}` of a plug-in is no table of engines: {error}",
+                hint="correct or uninstall it; docs/how-to/write-a-plug-in.md shows what it holds",
+            ) from None
+    return tuple(found)
+
+
+def _shipped_then_added() -> Iterator[_Spelled]:
+    """Plug-ins are looked up only where nothing shipped has the name."""
+    yield from _spellings()
+    yield from _added()
+
+
+def _spelled(name: str, row: dict[str, Any]) -> _Spelled:
+    spelling = re.compile(f"(?:{row['spelling']}){_RELEASE}", re.IGNORECASE)
+    return spelling, _profile(name, row)
 
 
 def _of_release(profile: EngineProfile, found: re.Match[str]) -> EngineProfile:
@@ -208,7 +241,7 @@ def _of_release(profile: EngineProfile, found: re.Match[str]) -> EngineProfile:
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
-    path = resources.files("paceline.stack") / "data" / "engines.toml"
+    path = resources.files("paceline.stack") / "data" / _ENGINES
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 

@@ -18,6 +18,7 @@ from paceline.model.names.front_ends import front_end_of
 from paceline.model.reading.load import load_workload
 
 DATA = Path(__file__).parent / "data"
+PLUGIN = Path(__file__).parents[3] / "examples" / "plugin" / "campus_paceline"
 SHIPPED = front_ends.FRONT_ENDS
 #: A small model of each front end, and what it multiplies for one item, forward and backward.
 EXAMPLES = {
@@ -45,7 +46,8 @@ def workers(tmp_path, monkeypatch):
     shutil.copytree(SHIPPED, tmp_path, dirs_exist_ok=True)
     for name in ("toy", "layers"):
         (tmp_path / name).mkdir()
-        shutil.copy(DATA / f"{name}_worker.py", tmp_path / name)
+    shutil.copy(DATA / "toy_worker.py", tmp_path / "toy")
+    shutil.copy(PLUGIN / "layers" / "layers_worker.py", tmp_path / "layers")
     with (tmp_path / "front_ends.csv").open("a") as file:
         file.write(ROWS)
     monkeypatch.setattr(front_ends, "FRONT_ENDS", tmp_path)
@@ -53,7 +55,9 @@ def workers(tmp_path, monkeypatch):
 
 
 def files():
-    return sorted([*SHIPPED.glob("*/*.py"), *DATA.glob("*_worker.py")])
+    return sorted(
+        [*SHIPPED.glob("*/*.py"), *DATA.glob("*_worker.py"), *PLUGIN.glob("*/*_worker.py")]
+    )
 
 
 def test_every_front_end_has_an_example(workers):

@@ -7,12 +7,15 @@ with a ``NAME_worker.py``; the recipe is in ``docs/how-to/extend-the-graph.md``.
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from paceline.plugins import plugin_files
 from paceline.reading import is_file
 
+_TABLE = "front_ends.csv"
 #: Code that reads models, a folder for each framework.
 FRONT_ENDS = Path(__file__).parents[2] / "frontends"
 
@@ -59,10 +62,18 @@ def front_end_of(entry: str) -> FrontEnd:
     ('torch', 'torch')
     """
     scheme, colon, _ = entry.partition(":")
-    for one in front_ends(FRONT_ENDS):
+    for one in _candidates(entry):
         if (colon and scheme in one.schemes) or one.reads_path(entry):
             return one
     return default_front_end()
+
+
+def _candidates(entry: str) -> Iterator[FrontEnd]:
+    """Those that are shipped, then those of plug-ins where the name may be one of theirs."""
+    yield from front_ends(FRONT_ENDS)
+    if ":" in entry or "." in entry:
+        for path in plugin_files("front_ends", _TABLE):
+            yield from front_ends(path.parent)
 
 
 def default_front_end() -> FrontEnd:
@@ -84,13 +95,13 @@ def is_model_path(typed: str) -> bool:
     >>> is_model_path("model.pt2"), is_model_path("resnet50")
     (True, False)
     """
-    return any(one.reads_path(typed) for one in front_ends(FRONT_ENDS))
+    return any(one.reads_path(typed) for one in _candidates(typed))
 
 
 @cache
 def front_ends(folder: Path) -> tuple[FrontEnd, ...]:
     """The rows of the table of a folder of front ends."""
-    with (folder / "front_ends.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / _TABLE).open(encoding="utf-8", newline="") as file:
         return tuple(_front_end(row, folder) for row in csv.DictReader(file))
 
 

@@ -130,8 +130,8 @@ class _Run:
         if event.get("event") == "error":
             raise reported_error(event, entry, interpreter)
         if event.get("event") == "described":
-            named = (one for one in table.front_ends(front_end.folder.parent))
-            return next(one for one in named if one.name == event["front_end"]), {}
+            rows = (*table.front_ends(front_end.folder.parent), *table.front_ends(FRONT_ENDS))
+            return next(one for one in rows if one.name == event["front_end"]), {}
         return None, _load(result, event, interpreter, talk)
 
     def of_description(self, front_end: FrontEnd, python: str | None) -> dict[str, Any]:
@@ -157,6 +157,8 @@ def _python_beside(python: str | None, front_end: FrontEnd) -> str:
 
 
 _DESCRIPTION = "description.json"
+#: Tells the worker of a plug-in where the recorder and the protocol are.
+_SHIPPED = "PACELINE_FRONT_ENDS"
 
 
 def _converse(
@@ -194,6 +196,7 @@ def _start(command: Sequence[str], talk: IO[str]) -> subprocess.Popen[str]:
             stderr=talk,
             text=True,
             errors="replace",
+            env={**os.environ, _SHIPPED: str(FRONT_ENDS)},
         )
     except OSError as error:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""A front end that rebuilds: it translates a list of widths into operators of torch.
+"""A front end that rebuilds: it translates widths into operators of torch.
 
 Entry ``layers:20x8x5``. What every such worker looks like: a path, a translation, and `main`.
 """
@@ -6,8 +6,8 @@ Entry ``layers:20x8x5``. What every such worker looks like: a path, a translatio
 import os
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[1:1] = [os.path.join(HERE, os.pardir, name) for name in ("rebuilt", "torch")]
+SHIPPED = os.environ["PACELINE_FRONT_ENDS"]
+sys.path[1:1] = [os.path.join(SHIPPED, name) for name in ("rebuilt", "torch")]
 
 import torch
 from rebuilt_program import FREE_BATCH, Program

@@ -1,0 +1,1 @@
+"""What a campus adds to paceline."""
