@@ -14,6 +14,8 @@ from paceline.errors import InvalidInputError
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
+#: What a device is counted in.
+_COUNTED = re.compile(r" \(per (?:GPU|chip)\)")
 
 _DURATION_S: Mapping[str, float] = {
     "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0,
@@ -175,6 +177,15 @@ def format_percent(frac: float) -> str:
     '61 %'
     """
     return f"{100 * frac:.0f} %"
+
+
+def counted_name(device: str) -> str:
+    """A device behind its number, which is not told what it is counted in.
+
+    >>> counted_name("GB200 (per GPU)"), counted_name("Tesla T4")
+    ('GB200', 'Tesla T4')
+    """
+    return _COUNTED.sub("", device)
 
 
 def efficiency_text(frac: float) -> str:

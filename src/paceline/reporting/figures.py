@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 
 from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.planfile import Interval
 from paceline.planning.goal.chance import chance_text
-from paceline.units import duration_scale, format_significant, format_usd
+from paceline.units import counted_name, duration_scale, format_significant, format_usd
 
 #: What stands where a figure does not exist.
 ABSENT = "–"
@@ -16,7 +17,11 @@ MEMORY_BOUND = "the bound that holds in nine of ten cases"
 _MILLION = 1e6
 _HALF_A_CENT = 0.005
 #: From which figure on the next scale is shown, what it divides by, and how it is written.
-_SCALES = ((_MILLION, _MILLION, " M"), (1e4, 1e3, " k"), (-math.inf, 1.0, ""))
+_THOUSANDS = 1e4
+_SCALES = ((_MILLION, _MILLION, " M"), (_THOUSANDS, 1e3, " k"), (-math.inf, 1.0, ""))
+#: A brand, and a generation beside a form that tells a device apart.
+_BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
+_GENERATION = re.compile(r" Blackwell(?= (?:Workstation|Server|Max-Q))")
 
 
 def duration_range(seconds: Interval) -> str:
@@ -40,11 +45,20 @@ def usd_range(usd: Interval) -> str:
     >>> usd_range(Interval(low=19_779_156, mid=34_099_084, high=58_788_656))
     '34.1 M (20–59)'
     """
-    if usd.mid >= _MILLION:
-        return f"{format_significant(usd.mid / _MILLION)} M{_bounds(usd, _MILLION)}"
+    if usd.mid >= _THOUSANDS:
+        return number_range(usd)
     if usd.high < _HALF_A_CENT:
         return format_usd(usd.mid)
     return f"{format_usd(usd.mid)}{_bounds(usd)}"
+
+
+def short_name(device: str) -> str:
+    """A device as people say it, without its brand.
+
+    >>> short_name("GeForce RTX 4090"), short_name("TPU v5e (per chip)")
+    ('RTX 4090', 'TPU v5e')
+    """
+    return _GENERATION.sub("", _BRANDS.sub("", counted_name(device)))
 
 
 def number_range(figure: Interval) -> str:

@@ -9,6 +9,7 @@ from paceline.planning.forecast.grid import GridCell, PredictionGrid
 from paceline.planning.forecast.services import ServiceCell
 from paceline.reporting.figures import memory_share
 from paceline.units import (
+    counted_name,
     efficiency_text,
     format_bytes,
     format_duration,
@@ -32,8 +33,9 @@ def predicted_headline(grid: PredictionGrid) -> str:
     verb = "trains" if grid.task == "train" else "runs" if best.ttft_s is None else "writes"
     memory = memory_share(best.memory_bytes, best.memory_capacity_bytes)
     rate = f"{'roughly ' if best.is_rough else ''}{_rate(best, grid.sample_unit)}"
+    devices = f"{best.num_devices}×{counted_name(best.device)}"
     return (
-        f"{best.num_devices}×{best.device} {verb} {rate} at batch {best.batch_per_device}"
+        f"{devices} {verb} {rate} at batch {best.batch_per_device}"
         f"{_times(best)} and fits: {memory}."
     )
 
@@ -73,8 +75,9 @@ def _served(cells: Sequence[ServiceCell]) -> str:
     most = best.capacity_requests_per_s
     limit = "" if most is None else f"; it can do {format_significant(most.mid)}"
     rate = format_significant(best.requests_per_s or 0.0)
+    devices = f"{best.num_devices}×{counted_name(best.device)}"
     return (
-        f"{best.num_devices}×{best.device} answers {rate} requests/s, 95 % of them within {first} "
+        f"{devices} answers {rate} requests/s, 95 % of them within {first} "
         f"to the first token and {token} per token{limit}."
     )
 
@@ -88,8 +91,9 @@ def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:
     point = next((p for p in curve.points if p.count == curve.knee.count), None)
     if point is None:
         return ""
+    devices = f"{point.count:,}×{counted_name(device)}"
     return (
-        f"{point.count}×{device} do {format_significant(point.items_per_s)} {unit}/s"
+        f"{devices} do {format_significant(point.items_per_s)} {unit}/s"
         f"{_efficient(point, curve)}{_job(point)}, {format_bytes(point.memory_bytes)} each."
     )
 

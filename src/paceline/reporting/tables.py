@@ -8,6 +8,7 @@ that is not enough, columns go, those with the lowest ``drop_order`` first. Of c
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from unicodedata import combining, east_asian_width
 
 _GAP = "  "
 _REMARK_INDENT = "   ↳ "
+#: Where a cell may end whose rest stands below its row.
+_BETWEEN = re.compile(r" (?:· |\()")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,19 @@ def cut(text: str, width: int) -> str:
     return kept.rstrip() + "…"
 
 
+def _cut_between(text: str, width: int) -> str:
+    """``text`` up to the last of its parts that fits; with an ellipsis where its first does not.
+
+    >>> _cut_between("8×1×64 · zero3", 12), _cut_between("Azure 16×MI300X (2 nodes)", 20)
+    ('8×1×64', 'Azure 16×MI300X')
+    """
+    if display_width(text) <= width:
+        return text
+    ends = [match.start() for match in _BETWEEN.finditer(text)]
+    fitting = [text[:end] for end in ends if display_width(text[:end]) <= width]
+    return fitting[-1] if fitting else cut(text, width)
+
+
 def _fit(table: Table, width: int) -> Table:
     """Columns that stay always, and of the others as many as fit, the most important first."""
     kept = [column for column in table.columns if not column.drop_order]
@@ -172,8 +188,12 @@ def _below(table: Table, fitted: Table) -> list[list[str]]:
             continue
         at = shown.get(id(column))
         for row, kept, below in zip(table.rows, fitted.rows, notes, strict=True):
-            if at is None or kept[at] != row[index]:
-                below.append(row[index])
+            shown_text = "" if at is None else kept[at]
+            if shown_text != row[index]:
+                is_start = row[index].startswith(shown_text)
+                below.append(
+                    row[index][len(shown_text) :].strip(" ·()") if is_start else row[index]
+                )
     return notes
 
 
@@ -202,7 +222,10 @@ def _with_cut_cells(table: Table, width: int) -> Table:
         excess = _total_width(widths) - width
         if excess > 0 and column.min_width is not None:
             target = max(column.min_width, widths[index] - excess)
-            rows = tuple((*r[:index], cut(r[index], target), *r[index + 1 :]) for r in table.rows)
+            shorten = _cut_between if column.told_below else cut
+            rows = tuple(
+                (*r[:index], shorten(r[index], target), *r[index + 1 :]) for r in table.rows
+            )
             table = Table(columns=table.columns, rows=rows)
     return table
 

@@ -277,7 +277,7 @@ def _beside_steps(search: Search, best: int) -> str:
     if goal.is_ideal:
         return "steps alone: nothing is evaluated or saved, and nothing fails (--ideal)"
     steps_s = num_steps * float(search.evaluation.steps.step_s[best])
-    added = format_percent(float(search.evaluation.run_s[best]) / steps_s - 1.0)
+    added = format_percent(max(float(search.evaluation.run_s[best]) / steps_s - 1.0, 0.01))
     return f"evaluations, saves, failures and restarts add {added} to the steps (not with --ideal)"
 
 

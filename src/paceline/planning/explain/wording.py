@@ -12,6 +12,7 @@ from paceline.planning.search.choices import place_of
 from paceline.planning.search.evaluation import Constraint, objective_name
 from paceline.planning.search.selection import standard_margin
 from paceline.units import (
+    counted_name,
     format_count,
     format_duration,
     format_percent,
@@ -30,7 +31,9 @@ def candidate_name(search: Search, row: int) -> str:
     num_nodes = int(search.candidates.num_nodes[row])
     nodes = f" in {num_nodes} machines" if num_nodes > 1 else ""
     count = int(search.candidates.num_devices[row])
-    devices = place.offer.accelerator if place.parts else f"{count}×{place.device.name}"
+    devices = (
+        place.offer.accelerator if place.parts else f"{count}×{counted_name(place.device.name)}"
+    )
     return f"{cloud_title(place.offer.cloud)} {devices}{spot}{nodes}"
 
 

@@ -1,9 +1,10 @@
 """Which of several plans stands first, where better within the noise is not better.
 
 Two plans are told apart where one is better at a stated chance. Of those that nothing is told to be
-better than, the simplest strategy stands first, then the fewest machines, the shortest time, and
-the most dependable provider. What errs the same way in both plans tells them not apart: the device
-and the kernels that they share, and the price list of one provider.
+better than, the simplest strategy stands first, then the fewest machines, the shortest time (of the
+fastest ones the lowest cost), and the most dependable provider. What errs the same way in both
+plans tells them not apart: the device and the kernels that they share, and the price list of one
+provider.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from paceline.shipped import shipped_rows
 
 #: `STATED_CHANCE` in standard deviations.
 _Z = normal_quantile(STATED_CHANCE)
-#: Times that differ by less than this factor are called the same.
-_SAME_TIME_FACTOR = 1.05
+#: Times that differ by less than this factor are called the same; costs likewise.
+_SAME_FACTOR = 1.05
 #: Rank of the most complex strategy in which every rank holds whole layers.
 _UNSPLIT_RANK = 2
 #: From the least dependable on.
@@ -226,7 +227,8 @@ def preferred_words(search: Search, first: int, other: int) -> str:
     """Why one of two plans that are not told apart stands first, as the end of a sentence."""
     order = _order(search)[:, [first, other]]
     words = (
-        "has the simpler strategy", "takes fewer machines", "is faster",
+        "has the simpler strategy", "takes fewer machines",
+        "is cheaper" if _is_of_time(search) else "is faster",
         "is from the more dependable provider",
     )  # fmt: skip
     return next((w for w, (one, two) in zip(words, order, strict=True) if one < two), "is cheaper")
@@ -254,14 +256,23 @@ def _provider_kinds() -> dict[str, str]:
 
 
 def _order(search: Search) -> FloatArray:
-    """Complexity, machines, time in steps of what is called the same, dependability."""
-    candidates, time = search.candidates, search.evaluation.pareto_time
+    """Complexity, machines, time in steps of what is called the same, dependability.
+
+    Where time is what is to be small, cost takes its place.
+    """
+    candidates, evaluation = search.candidates, search.evaluation
+    other = evaluation.pareto_cost if _is_of_time(search) else evaluation.pareto_time
     with np.errstate(invalid="ignore", divide="ignore"):
-        steps = np.floor(np.log(time) / np.log(_SAME_TIME_FACTOR))
+        steps = np.floor(np.log(other) / np.log(_SAME_FACTOR))
     dependable = np.array([dependability(place) for place in search.found.places], dtype=float)
     return np.stack([
         complexity(search.kinds), candidates.num_nodes, steps, -dependable[candidates.place],
     ])  # fmt: skip
+
+
+def _is_of_time(search: Search) -> bool:
+    """Whether the fastest is asked for."""
+    return objective_name(search.goal) == "time"
 
 
 def _is_hourly(search: Search) -> bool:

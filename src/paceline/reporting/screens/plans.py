@@ -16,6 +16,7 @@ from paceline.reporting.figures import (
     duration_range,
     memory_share,
     number_range,
+    short_name,
     usd_range,
 )
 from paceline.reporting.tables import Column, Table, text_table
@@ -25,8 +26,8 @@ from paceline.units import format_count, format_duration, format_usd
 _NUM_CHOICES_SHOWN = 6
 #: Lines of reasons, unless all are asked for.
 _NUM_REASON_LINES = 8
-#: Words that no reader needs to know the device.
-_BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
+#: Microbatches, which the batch says already.
+_ACCUMULATED = re.compile(r"/mb[0-9]+")
 _NUM_REJECTED_SHOWN = 4
 
 
@@ -102,7 +103,7 @@ def place_name(place: PlannedPlace) -> str:
     count = place.devices_per_node * place.num_nodes
     spot = " spot" if place.is_spot else ""
     nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
-    device = _BRANDS.sub("", place.device)
+    device = short_name(place.device)
     devices = device if " + " in device else f"{count:g}×{device}"
     return f"{cloud_title(place.cloud)} {devices}{spot}{nodes}"
 
@@ -128,8 +129,7 @@ def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")
     batch = "×".join(str(n) for i, n in enumerate(factors) if n > 1 or i == 1)
     parts = [" ".join((batch, *(getattr(choice, facet) for facet in facets)))]
     plain = f"dp{choice.num_devices}"
-    accumulated = f"/mb{choice.microbatches}"
-    strategy = choice.strategy.removeprefix(plain).removeprefix(accumulated).removeprefix("+")
+    strategy = _ACCUMULATED.sub("", choice.strategy).removeprefix(plain).removeprefix("+")
     if strategy:
         parts.append(strategy)
     if choice.checkpointing != "none" and "recompute" not in strategy:

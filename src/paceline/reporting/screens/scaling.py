@@ -12,6 +12,14 @@ from paceline.reporting.tables import Column, Table, continued_table, markdown_t
 from paceline.reporting.texts import labelled
 from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
+#: The column that is the last of the table, and lines below it where there is little room.
+_LOST_TO = 9
+_LOSSES = {
+    "collective": "communication",
+    "batch floor": "too small batches",
+    "memory": "memory",
+}
+
 
 def scaling_text(
     title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, width: int = 100,
@@ -21,9 +29,10 @@ def scaling_text(
     blocks = (
         "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)),
         "\n".join((title, *labelled("assumed", assumptions, width))),
-        continued_table(scaling_table(curve, unit), width=width),
+        continued_table(scaling_table(curve, unit).of_columns(range(_LOST_TO)), width=width),
         "\n".join(
             (
+                *labelled("lost to", _lost_to(curve), width),
                 *labelled("knee", (curve.reason,), width),
                 *labelled("left out", left_out(curve), width),
             )
@@ -74,6 +83,15 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
             for point in curve.points
         ),
     )
+
+
+def _lost_to(curve: ScalingCurve) -> list[str]:
+    """What costs most at which counts, a sentence for each; nothing where nothing is lost."""
+    counts: dict[str, list[str]] = {}
+    for point in curve.points:
+        if point.limit != "nothing":
+            counts.setdefault(_LOSSES[point.limit], []).append(f"{point.count:,}")
+    return [f"{what} at {', '.join(same)} devices" for what, same in counts.items()]
 
 
 def _rate(point: ScalingPoint) -> str:
