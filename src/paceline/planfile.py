@@ -140,6 +140,59 @@ class PlannedShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPoint:
+    """What requests see of a service at one load.
+
+    Attributes:
+        requests_per_s: That come.
+        ttft_s: To the first token, of the service's percentile of requests; None of answers that
+            come whole.
+        latency_s: Per token, or of a whole answer, likewise.
+        request_s: From a request to the end of its answer, likewise.
+    """
+
+    requests_per_s: float
+    ttft_s: float | None
+    latency_s: float
+    request_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedService:
+    """How requests that come at a rate are answered, as their queue was simulated.
+
+    Attributes:
+        engine: Name and release as ``--framework`` takes them; empty of a loop that answers those
+            who wait in whole batches.
+        num_replicas: Of the model, behind a router.
+        num_ranks: Devices that share each of them.
+        max_requests: Sequences that each holds at once; None without an engine, as the next two.
+        chunk_tokens: Tokens of one of its steps.
+        memory_frac: Of a device's memory, for weights, workspace and cache.
+        percentile: Of requests, that latency and time to the first token are told of.
+        requests_per_s: That come.
+        capacity_requests_per_s: That all replicas complete at most.
+        length_spread: Standard deviation of prompts and answers over their mean.
+        settings: The one setting to change with its gain, and a narrower format if that gains more;
+            of the first choice, as the next.
+        curve: What requests see from few of them to as many as can be answered.
+    """
+
+    engine: str
+    num_replicas: Annotated[int, Ge(1)]
+    num_ranks: Annotated[int, Ge(1)]
+    max_requests: int | None
+    chunk_tokens: int | None
+    memory_frac: float | None
+    percentile: int
+    requests_per_s: float
+    capacity_requests_per_s: Interval
+    length_spread: float = 0.0
+    settings: tuple[str, ...] = ()
+    curve: tuple[LoadPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedChoice:
     """One complete plan: place × strategy × batch × precision × compiler × stack, with its figures.
 
@@ -165,7 +218,8 @@ class PlannedChoice:
         memory_bytes: Peak device memory: low, median, and the 95 % bound.
         memory_capacity_bytes: What one device has.
         parallel_efficiency_frac: Throughput against so many single devices.
-        latency_s: Time per output token, or of one batch; None in training.
+        latency_s: Time per output token, or of one batch, or of an answer that comes whole to a
+            request; None in training.
         ttft_s: Time to first token; None where it does not apply.
         chance_time: Chance to meet the deadline or latency; None without one.
         chance_cost: Chance to stay in budget; None without one.
@@ -183,6 +237,7 @@ class PlannedChoice:
         mfu_frac: Model FLOP per second over the devices' dense peak; None where no peak is known.
         shares: Of two kinds of device that share each batch; empty where all do the same, else
             ``batch_per_device`` is their mean.
+        service: How requests that come at a rate are answered; None of all else.
     """
 
     place: PlannedPlace
@@ -222,6 +277,7 @@ class PlannedChoice:
     mfu_frac: float | None = None
     shares: tuple[PlannedShare, ...] = ()
     energy_interval_j_per_sample: Interval | None = None
+    service: PlannedService | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

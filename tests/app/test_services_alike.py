@@ -81,3 +81,40 @@ def test_no_plan_for_more_than_all_can_do() -> None:
             "llama-3-8b", task="infer", rps=5000, tpot="50ms", device=_DEVICE, max_devices=1
         )
     assert "--rps" in caught.value.hint
+
+
+def test_what_answers_batches_whole_is_queued_alike() -> None:
+    asked = {"rps": 200, "device": "Tesla T4"}
+    seen = paceline.predict("bert-base", devices=(1,), compiler="compiled", **asked).services[0]
+    choice = paceline.plan("bert-base", max_devices=1, **asked).choices[0]
+    assert seen.request is not None
+    assert seen.first_token is None
+    assert choice.ttft_s is None
+    assert choice.latency_s is not None
+    assert choice.latency_s.mid == pytest.approx(seen.request.p95_s.mid, rel=1e-6)
+    assert choice.service is not None
+    assert seen.capacity_requests_per_s is not None
+    most = choice.service.capacity_requests_per_s.mid
+    assert most == pytest.approx(seen.capacity_requests_per_s.mid, rel=1e-6)
+
+
+def test_a_load_above_capacity_has_a_status_and_no_times(cell: ServiceCell) -> None:
+    grid = paceline.predict("llama-3-8b", device=f"L4,{_DEVICE}", devices=(1,), rps=_RATE)
+    small, large = grid.services
+    assert (small.status, large.status) == ("overloaded", "served")
+    assert small.first_token is small.request is None
+    assert small.capacity_requests_per_s is not None
+    assert small.capacity_requests_per_s.mid < _RATE
+    assert large.settings
+
+
+def test_a_plan_keeps_its_settings_and_what_it_stands() -> None:
+    plan = paceline.plan("llama-3-8b", rps=_RATE, ttft="1s", device=_DEVICE, max_devices=1)
+    assert plan.workload.task == "infer"
+    service = plan.choices[0].service
+    assert service is not None
+    assert (service.engine, service.chunk_tokens, service.max_requests) == ("vllm", 8192, 1024)
+    loads = [point.requests_per_s for point in service.curve]
+    assert loads == sorted(loads)
+    assert loads[-1] < service.capacity_requests_per_s.mid
+    assert service.curve[-1].request_s > service.curve[0].request_s

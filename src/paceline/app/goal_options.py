@@ -95,7 +95,7 @@ class RequestOptions(TypedDict, total=False):
 class InquiryOptions(PlanOptions, total=False):
     """All that `paceline.plan` takes beside the model."""
 
-    task: str
+    task: str | None
     seq: int | None
     image_size: int | None
     optimizer: str | None

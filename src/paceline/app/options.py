@@ -24,6 +24,9 @@ Model = Annotated[
     ),
 ]
 Task = Annotated[str, Option(help="train or infer.", default="train")]
+AnswerTask = Annotated[
+    str | None, Option(help="train or infer; infer where requests are stated, train without.")
+]
 Seq = Annotated[int | None, Option(help="Sequence length in tokens.")]
 ImageSize = Annotated[
     int | None,

@@ -22,6 +22,7 @@ from paceline.planning.explain.provenance import explanation
 from paceline.planning.explain.reasons import turns, why
 from paceline.planning.explain.rent_or_buy import rent_or_buy_sentence
 from paceline.planning.explain.scaling_note import knee_sentence, scaling_curve
+from paceline.planning.explain.service_advice import load_curve, settings_words
 from paceline.planning.explain.sufficiency import enough_sentences
 from paceline.planning.explain.wording import cost_text, failure_text, speed_text
 from paceline.planning.forecast.question import SearchOptions, resolve_question
@@ -215,7 +216,7 @@ def _choices(search: Search, selection: Selection) -> tuple[PlannedChoice, ...]:
     others = [row for row in selection.listed if row not in selection.near_misses]
     labels = {others[-1]: last, others[0]: first}
     trains = search.workload.task == "train"
-    choices = [planned_choice(search, row) for row in selection.listed]
+    choices = [_advised(search, selection, row) for row in selection.listed]
     return tuple(
         replace(
             choice,
@@ -229,6 +230,17 @@ def _choices(search: Search, selection: Selection) -> tuple[PlannedChoice, ...]:
         )
         for row, choice in zip(selection.listed, choices, strict=True)
     )
+
+
+def _advised(search: Search, selection: Selection, row: int) -> PlannedChoice:
+    """A choice; the first of a service with what to change of it, and how it stands other loads."""
+    choice = planned_choice(search, row)
+    if choice.service is None or row != selection.best:
+        return choice
+    service = replace(
+        choice.service, settings=settings_words(search, row), curve=load_curve(search, row)
+    )
+    return replace(choice, service=service)
 
 
 def _reason(search: Search, selection: Selection, row: int) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
 from paceline.errors import NoOfferError, PacelineError
 from paceline.planning.explain.wording import candidate_name
-from paceline.planning.goal.chance import Z_80, normal_quantile
-from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.forecast.forecasts import profile_of
+from paceline.planning.goal.chance import normal_quantile
+from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.service import service_of
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of, strategy_of
@@ -31,24 +31,31 @@ from paceline.simulation.queue.figures import (
     ServiceFigures,
     seconds_at,
     service_figures,
+    tables_of,
 )
 from paceline.simulation.queue.load import Lengths, Load
+from paceline.simulation.queue.service import Bounded, Limit, rate_within
 from paceline.stack.engines import EngineProfile
+from paceline.units import format_duration
 
 _HOUR_S = 3600.0
+#: Standard deviations above the median at which a goal at even chances is simulated too.
+_LEAST_Z = 0.25
+#: What a percentile of requests sees, by the option that limits it.
+BOUNDED: Mapping[str, Bounded] = {"--ttft": "first_token", "--latency": "per_token"}
 
 
 def select_services(search: Search) -> tuple[Search, Selection]:
     """The short list, and the search with simulated figures of all that stands on it.
 
-    A job without a rate, or that no engine serves, is listed as it is.
+    A job without a rate, or a plain loop that writes token by token, is listed as it is.
 
     Raises:
         NoOfferError: Nothing keeps the goal once it is simulated; says what comes nearest.
         DoesNotFitError: Nothing fits.
     """
     search, selection = select_replayed(search)
-    if search.work.requests_per_s is None or _engine(search) is None:
+    if search.work.requests_per_s is None or not _is_queued(search):
         return search, selection
     while True:
         finalists = {*selection.listed, selection.runner_up, selection.next_offer}
@@ -65,8 +72,12 @@ def select_services(search: Search) -> tuple[Search, Selection]:
         search, selection = select_replayed(search)
 
 
-def load_of(work: Work) -> Load:
+def load_of(search: Search) -> Load:
     """The requests of a service at its rate."""
+    work = search.work.of(search.workload)
+    if _engine(search) is None:
+        one = Lengths(mean=1.0)
+        return Load(arrivals="poisson", prompt=one, output=one, rate_per_s=work.requests_per_s)
     return Load(
         arrivals="poisson",
         prompt=Lengths(mean=work.prompt_length, spread=work.length_spread or 0.0),
@@ -75,13 +86,43 @@ def load_of(work: Work) -> Load:
     )
 
 
+def limits_of(search: Search) -> dict[Bounded, Limit]:
+    """What the goal bounds of what requests see."""
+    goal, writes = search.goal, _engine(search) is not None
+    stated = {"--ttft": goal.ttft_s, "--latency": goal.latency_s}
+    return {
+        BOUNDED[option] if writes else "request": Limit(percentile=goal.percentile, seconds=limit)
+        for option, limit in stated.items()
+        if limit is not None
+    }
+
+
+def sustained_rates(search: Search, rows: list[int]) -> list[float]:
+    """Requests per second at which candidates keep the goal, at its chance; 0 of who keeps none."""
+    services = [replicas_of(search, row) for row in rows]
+    tables = tables_of(services, calibration=search.question.calibration)
+    z, load, limits = normal_quantile(search.goal.confidence), load_of(search), limits_of(search)
+    rates = []
+    for service, table in zip(services, tables, strict=True):
+        if isinstance(table, PacelineError) or not table.fits:
+            rates.append(0.0)
+            continue
+        slowed = table.slower(math.exp(z * table.log_sigma))
+        rates.append(rate_within(slowed, load, limits) * service.num_replicas)
+    return rates
+
+
 def _simulated(search: Search, rows: list[int]) -> Search:
     """The search with the figures of some candidates, and what then keeps the goal."""
     found = service_figures(
-        [_replicas(search, row) for row in rows],
-        load_of(search.work.of(search.workload)),
+        [replicas_of(search, row) for row in rows],
+        load_of(search),
         calibration=search.question.calibration,
+        sure_z=max(normal_quantile(search.goal.confidence), _LEAST_Z),
     )
+    is_ranked = search.is_ranked.copy()
+    is_ranked[_alike(search, rows)] = False
+    search = replace(search, is_ranked=is_ranked)
     figures = dict(zip(rows, found, strict=True))
     services = {**search.services, **figures}
     columns = _columns(search, figures)
@@ -107,6 +148,16 @@ def _simulated(search: Search, rows: list[int]) -> Search:
     )
 
 
+def _alike(search: Search, rows: list[int]) -> list[int]:
+    """Candidates of the same service as one of these: an engine chooses its batch by itself."""
+    table = search.candidates
+    keys = np.column_stack([table.place, table.num_nodes, table.configuration])
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    same = np.flatnonzero(np.isin(group, group[rows]))
+    return sorted({int(row) for row in same if search.whole_row(int(row)) is None} - set(rows))
+
+
 def _as_simulated(
     constraint: Constraint, services: Mapping[int, ServiceFigures | PacelineError], goal: Goal
 ) -> Constraint:
@@ -114,26 +165,23 @@ def _as_simulated(
     log_sigma = constraint.log_sigma.copy()
     for row, found in services.items():
         if isinstance(found, ServiceFigures):
-            ratio = _slow_over_mid(found, constraint.option, goal.percentile)
-            log_sigma[row] = log_sigma[row] if ratio is None else math.log(max(ratio, 1.0)) / Z_80
+            ratio = _sure_over_mid(found, constraint.option, goal.percentile)
+            if ratio is not None:
+                log_sigma[row] = math.log(max(ratio, 1.0)) / found.sure_z
     z = normal_quantile(goal.confidence)
     value = constraint.fixed + constraint.median * np.exp(z * log_sigma)
     return replace(constraint, log_sigma=log_sigma, value=value)
 
 
-def _slow_over_mid(found: ServiceFigures, option: str, percentile: int) -> float | None:
-    """How much worse what an option limits is at the slow end; None of what is not simulated."""
+def _sure_over_mid(found: ServiceFigures, option: str, percentile: int) -> float | None:
+    """How much worse what an option limits is at the asked chance; None of other options."""
     if option == "--rps":
-        return found.capacity_per_s / found.capacity_low_per_s
-    names: dict[str, Literal["per_token", "first_token"]] = {
-        "--latency": "per_token", "--ttft": "first_token",
-    }  # fmt: skip
-    if option not in names:
+        return found.capacity_per_s / found.capacity_sure_per_s
+    if option not in BOUNDED:
         return None
-    slow, mid = (
-        seconds_at(getattr(one, names[option]), percentile) for one in (found.slow, found.mid)
-    )
-    return slow / mid
+    asked = BOUNDED[option] if found.writes else "request"
+    sure, mid = (seconds_at(getattr(one, asked), percentile) for one in (found.sure, found.mid))
+    return sure / mid
 
 
 def _engine(search: Search) -> EngineProfile | None:
@@ -142,18 +190,32 @@ def _engine(search: Search) -> EngineProfile | None:
     return None if service is None else service.engine
 
 
+def _is_queued(search: Search) -> bool:
+    """Whether requests wait for an engine, or for a loop that answers batches of them whole."""
+    workload = search.workload
+    return _engine(search) is not None or workload.encodes or not workload.generates
+
+
 def _is_served(search: Search, row: int) -> bool:
+    """Whether a candidate's requests can be simulated."""
+    if _engine(search) is None:
+        return not place_of(search, row).parts and search.whole_row(row) is None
     return bool(search.forecast.configurations[search.candidates.configuration[row]].is_served)
 
 
-def _replicas(search: Search, row: int) -> Replicas:
+def replicas_of(search: Search, row: int) -> Replicas:
+    """The service of a candidate."""
     place, candidates = place_of(search, row), search.candidates
-    configuration = search.forecast.configurations[candidates.configuration[row]]
+    configured = search.forecast.configured[candidates.configuration[row]]
+    work, generates = search.work.of(search.workload), search.workload.generates
     job = Job(
         workload=search.workload,
-        configuration=configuration,
+        configuration=configured.configuration,
         strategy=strategy_of(search, row),
-        profile=str(_engine(search)),
+        seq=None if generates else search.question.seq,
+        prompt_tokens=work.prompt_length if generates else None,
+        output_tokens=work.output_length if generates else None,
+        profile=profile_of(configured, service_of(search.goal, search.workload)),
     )
     count = int(candidates.num_devices[row])
     machine = Machine.of(
@@ -163,16 +225,17 @@ def _replicas(search: Search, row: int) -> Replicas:
         device_link=place.links.device,
         node_link=place.links.node,
     )
-    work = search.work.of(search.workload)
-    return Replicas.of(job, machine, mean_tokens=work.prompt_length + work.output_length / 2.0)
+    mean_tokens = work.prompt_length + work.output_length / 2.0 if generates else 1.0
+    return Replicas.of(job, machine, mean_tokens=mean_tokens)
 
 
 def _columns(
     search: Search, figures: Mapping[int, ServiceFigures | PacelineError]
 ) -> dict[str, np.ndarray]:
     """Columns of the evaluation with what was simulated; what cannot run has none."""
-    percentile, work = search.goal.percentile, search.work.of(search.workload)
-    assert work.requests_per_s is not None
+    percentile, asked_per_s = search.goal.percentile, search.work.requests_per_s
+    per_request = search.job.amount.samples_per_item
+    assert asked_per_s is not None
     names = ("per_token_s", "first_token_s", "samples_per_s", "usd_per_million")
     evaluation = search.evaluation
     owners = (evaluation.steps, evaluation.steps, evaluation, evaluation)
@@ -184,16 +247,25 @@ def _columns(
             values = (np.nan, np.nan, np.nan, np.nan)
         else:
             usd_per_s = float(search.evaluation.usd_per_hour[row]) / _HOUR_S
-            tokens_per_s = work.requests_per_s * work.output_length
             values = (
-                seconds_at(found.mid.per_token, percentile),
-                seconds_at(found.mid.first_token, percentile),
-                found.capacity_per_s * work.output_length,
-                usd_per_s / tokens_per_s * 1e6,
+                found.seconds("per_token", percentile)[1],
+                found.seconds("first_token", percentile)[1],
+                found.capacity_per_s * per_request,
+                usd_per_s / (asked_per_s * per_request) * 1e6,
             )
         for name, value in zip(names, values, strict=True):
             columns[name][row] = value
     return columns
+
+
+def _seen_words(found: ServiceFigures, percentile: int) -> str:
+    """What requests see, with its percentile."""
+    first, token = (
+        format_duration(found.seconds(name, percentile)[1]) for name in BOUNDED.values()
+    )
+    if not found.writes:
+        return f"p{percentile} of its answers is {token}"
+    return f"p{percentile} of its first tokens is {first}, of its time per token {token}"
 
 
 def _beyond_capacity(search: Search) -> NoOfferError:
@@ -210,9 +282,7 @@ def _beyond_capacity(search: Search) -> NoOfferError:
     return NoOfferError(
         f"no plan keeps the goal at {asked:g} requests/s: the most capable, "
         f"{candidate_name(search, row)}, completes {best.capacity_per_s:.3g} requests/s at most, "
-        f"and at the rate asked for p{percentile} of its first tokens is "
-        f"{seconds_at(best.mid.first_token, percentile):.3g} s, of its time per token "
-        f"{seconds_at(best.mid.per_token, percentile) * 1e3:.3g} ms",
+        f"and at the rate asked for {_seen_words(best, percentile)}",
         hint=f"ask for at most --rps {best.capacity_low_per_s:.2g}, raise --max-devices (now "
         f"{search.goal.max_devices}), or loosen --ttft and --tpot",
     )

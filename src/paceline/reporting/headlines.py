@@ -65,21 +65,23 @@ def _times(cell: GridCell) -> str:
 
 def _served(cells: Sequence[ServiceCell]) -> str:
     """The service that completes most, at its 95th percentile."""
-    able = [c for c in cells if c.first_token and c.per_token and not c.is_overloaded]
+    able = [c for c in cells if c.request is not None]
     if not able:
         return ""
     best = max(able, key=lambda cell: cell.requests_per_s or 0.0)
-    assert best.first_token is not None
-    assert best.per_token is not None
-    first, token = (format_duration(p.p95_s.mid) for p in (best.first_token, best.per_token))
     most = best.capacity_requests_per_s
     limit = "" if most is None else f"; it can do {format_significant(most.mid)}"
     rate = format_significant(best.requests_per_s or 0.0)
     devices = f"{best.num_devices}×{counted_name(best.device)}"
-    return (
-        f"{devices} answers {rate} requests/s, 95 % of them within {first} "
-        f"to the first token and {token} per token{limit}."
-    )
+    return f"{devices} answers {rate} requests/s, 95 % of them within {_seen(best)}{limit}."
+
+
+def _seen(cell: ServiceCell) -> str:
+    """What 95 of 100 requests see."""
+    if cell.first_token is None or cell.per_token is None:
+        return "" if cell.request is None else format_duration(cell.request.p95_s.mid)
+    first, token = (format_duration(p.p95_s.mid) for p in (cell.first_token, cell.per_token))
+    return f"{first} to the first token and {token} per token"
 
 
 def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:

@@ -36,10 +36,12 @@ class StepLimits:
     Attributes:
         max_requests: Sequences at once.
         chunk_tokens: Tokens of a step: of prompts that are read, and those that are written.
+        memory_frac: Of a device's memory, what weights, workspace and cache take together.
     """
 
     max_requests: int
     chunk_tokens: int
+    memory_frac: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,9 @@ class EngineProfile:
         is_large &= capability is None or float(capability) >= self.large_capability
         large = (self.large_max_requests, self.large_chunk_tokens) if is_large else (None, None)
         return StepLimits(
-            max_requests=large[0] or self.max_requests, chunk_tokens=large[1] or self.chunk_tokens
+            max_requests=large[0] or self.max_requests,
+            chunk_tokens=large[1] or self.chunk_tokens,
+            memory_frac=self.memory_frac,
         )
 
     def serves_on(self, device: Device, platform: str) -> bool:

@@ -13,7 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack, get_args
 
-from paceline.app.requests.plan_request import load, read_calibration, read_request, read_word
+from paceline.app.requests.plan_request import (
+    implied_task,
+    load,
+    read_calibration,
+    read_request,
+    read_word,
+)
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,7 +39,7 @@ _PREDICT_HELP = "paceline predict --help"
 def plan(
     model: object,
     *,
-    task: str = "train",
+    task: str | None = None,
     seq: int | None = None,
     image_size: int | None = None,
     optimizer: str | None = None,
@@ -48,7 +54,7 @@ def plan(
     Args:
         model: A zoo name, ``torchvision:NAME``, ``package.module:function``, a workload file, or
             an ``nn.Module``.
-        task: ``train`` or ``infer``.
+        task: ``train`` or ``infer``; if None, ``infer`` where requests are stated, else ``train``.
         seq: Sequence length; the workload's own if None.
         image_size: Pixels of the square input image; the workload's own if None.
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
@@ -95,7 +101,7 @@ def predict(
     device: str | None = None,
     batch: Sequence[int] = (),
     devices: Sequence[int] = (),
-    task: str = "train",
+    task: str | None = None,
     seq: int | None = None,
     image_size: int | None = None,
     optimizer: str | None = None,
@@ -119,7 +125,7 @@ def predict(
         batch: Items per device; a ladder that ends where memory does if empty.
         devices: Device counts, data parallel in training; in inference replicas, or ranks that
             share every layer where one device cannot hold the model.
-        task: ``train`` or ``infer``.
+        task: ``train`` or ``infer``; if None, ``infer`` where requests are stated, else ``train``.
         seq: Sequence length; the workload's own if None.
         image_size: Pixels of the square input image; the workload's own if None.
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
@@ -158,8 +164,8 @@ def predict(
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip
     workload = load(
-        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
-        item=question.work.item,
+        model, task=implied_task(task, requests), seq=seq, image_size=image_size,
+        optimizer=optimizer, python=python, item=question.work.item,
     )  # fmt: skip
     asked = read_question(question, workload)
     with progress("predicting"):

@@ -95,10 +95,24 @@ class PlanRequest:
         )
 
 
+#: Options that only what answers requests has.
+_OF_ANSWERS = ("rps", "concurrency", "trace", "ttft", "tpot")
+
+
+def implied_task(task: str | None, options: Mapping[str, object]) -> str:
+    """The task as stated, else what the options are of.
+
+    >>> implied_task(None, {"rps": 20}), implied_task(None, {"epochs": 3})
+    ('infer', 'train')
+    """
+    asks = any(options.get(name) is not None for name in _OF_ANSWERS)
+    return task or ("infer" if asks else "train")
+
+
 def read_request(
     model: object,
     *,
-    task: str = "train",
+    task: str | None = None,
     seq: int | None = None,
     image_size: int | None = None,
     optimizer: str | None = None,
@@ -125,14 +139,14 @@ def read_request(
     if isinstance(model, str) and model.endswith(_GOAL_FILE_ENDINGS):
         scenario = _read_scenario(Path(model), goal, work)
         model, goal, work = scenario.model, scenario.goal, scenario.work
-        _check_task(task, scenario.task)
+        _check_task(task or "train", scenario.task)
         task, seq = scenario.task, seq or scenario.seq
         facts = (*((Path(scenario.facts_file),) if scenario.facts_file else ()), *facts)
     catalog = load_catalog(tuple(facts))
     check_priced(catalog, today)
     workload = load(
-        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
-        item=work.item,
+        model, task=implied_task(task, options), seq=seq, image_size=image_size,
+        optimizer=optimizer, python=python, item=work.item,
     )  # fmt: skip
     check_length(workload, seq)
     return PlanRequest(

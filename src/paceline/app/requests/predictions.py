@@ -31,6 +31,7 @@ from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite, usual_words
+from paceline.planning.goal.service import service_of
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.queue.load import (
@@ -178,16 +179,22 @@ def _load(question: Question, workload: Workload) -> Load | None:
             hint=f"give 1 to {_MOST_IN_FLIGHT:,}",
         )
     arrivals: dict[str, Arrivals] = {"--rps": "poisson", "--concurrency": "closed"}
-    if workload.task != "infer" or not workload.generates:
+    if workload.task != "infer":
         raise InvalidInputError(
-            f"`{given[0]}` is of requests that an engine answers, and {workload.title} writes no "
-            "tokens here",
-            hint="add --task infer, and take a language model",
+            f"`{given[0]}` is of requests that are answered, and {workload.title} is trained here",
+            hint="add --task infer",
+        )
+    one = Lengths(mean=1.0)
+    is_queued = workload.generates and service_of(_goal(question), workload) is not None
+    if not is_queued and question.trace is not None:
+        raise InvalidInputError(
+            f"`--trace` has tokens, and {workload.title} is answered in whole batches here",
+            hint="give --rps or --concurrency",
         )
     return Load(
         arrivals=arrivals.get(given[0], "at-once"),
-        prompt=Lengths(mean=work.prompt_length, spread=spread),
-        output=Lengths(mean=work.output_length, spread=spread),
+        prompt=Lengths(mean=work.prompt_length, spread=spread) if is_queued else one,
+        output=Lengths(mean=work.output_length, spread=spread) if is_queued else one,
         rate_per_s=work.requests_per_s,
         concurrency=concurrency,
         num_requests=NUM_REQUESTS if concurrency is None else max(6 * concurrency, 32),
@@ -196,6 +203,8 @@ def _load(question: Question, workload: Workload) -> Load | None:
 
 def _load_words(question: Question, asked: Load) -> str:
     lengths = f"{asked.prompt.mean:,.0f} tokens in, {asked.output.mean:,.0f} out"
+    if asked.prompt.mean == asked.output.mean == 1.0:
+        lengths = "answered in batches of those that wait"
     rate = question.work.requests_per_s
     spread = f" (spread {asked.prompt.spread:g})" if asked.prompt.spread else ""
     if question.trace is not None:

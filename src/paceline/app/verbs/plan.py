@@ -30,7 +30,7 @@ def register(app: Commands) -> None:
 @takes(*WORK_OPTIONS, *GOAL_OPTIONS)
 def plan(
     model: common.Model,
-    task: common.Task = "train",
+    task: common.AnswerTask = None,
     seq: common.Seq = None,
     image_size: common.ImageSize = None,
     optimizer: common.Optimizer = None,

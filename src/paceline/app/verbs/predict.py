@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 class _RunOptions(TypedDict, total=False):
+    task: common.AnswerTask
     precision: Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …; several with commas.")]
     compiler: Annotated[
         str | None,
@@ -77,7 +78,7 @@ class _RunOptions(TypedDict, total=False):
     ]
 
 
-class PredictOptions(common.ModelOptions, _RunOptions, common.FactOptions, total=False):
+class PredictOptions(common.TracedOptions, _RunOptions, common.FactOptions, total=False):
     """How the model is traced and run."""
 
 

@@ -77,7 +77,7 @@ def goal_text(search: Search) -> str:
         if goal.latency_s
         else "",
         f"first token within {format_duration(goal.ttft_s)}" if goal.ttft_s else "",
-        f"both by {goal.percentile} of 100 requests" if _has_percentile(search) else "",
+        f"kept by {goal.percentile} of 100 requests" if _has_percentile(search) else "",
         f"at least {goal.min_samples_per_s:g} {search.workload.sample_unit}/s"
         if goal.min_samples_per_s
         else "",
@@ -93,7 +93,9 @@ def goal_text(search: Search) -> str:
 
 
 def _latency_name(search: Search) -> str:
-    return "time per output token" if is_generation(search.workload) else "time of one batch"
+    if is_generation(search.workload) and not search.workload.encodes:
+        return "time per output token"
+    return "time of one batch" if search.work.requests_per_s is None else "time of an answer"
 
 
 def _stale_prices(search: Search) -> str:
@@ -142,6 +144,8 @@ def _generation(search: Search) -> str:
 
 def _service(search: Search) -> str:
     service = service_of(search.goal, search.workload)
+    if service is None and search.services:
+        return "requests come by themselves (Poisson, simulated): a batch is of those that wait"
     return "" if service is None else service_words(service, arrival_words(search.work))
 
 

@@ -10,7 +10,7 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import cell_of, place_of
 from paceline.planning.search.joint_placement import shares_note
 from paceline.prediction.input_side import describe_feed, predict_input
-from paceline.simulation.queue.figures import ServiceFigures, seconds_at
+from paceline.simulation.queue.figures import ServiceFigures
 from paceline.stack.versions import version_key
 from paceline.units import format_duration, format_percent
 
@@ -46,12 +46,12 @@ def service_note(search: Search, row: int) -> str:
         return ""
     percentile = search.goal.percentile
     first, token = (
-        format_duration(seconds_at(one, percentile))
-        for one in (found.mid.first_token, found.mid.per_token)
+        format_duration(found.seconds(name, percentile)[1]) for name in ("first_token", "per_token")
     )
+    seen = f"first token {first}, {token} per token" if found.writes else f"answered in {token}"
     used = search.work.requests_per_s / found.capacity_per_s
     return (
-        f"p{percentile} of requests: first token {first}, {token} per token; "
+        f"p{percentile} of requests: {seen}; "
         f"{search.work.requests_per_s:g} of up to {found.capacity_per_s:,.3g} requests/s "
         f"({format_percent(used)}) on {found.num_replicas} "
         f"{'replica' if found.num_replicas == 1 else 'replicas'} of {found.num_ranks}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +20,11 @@ from paceline.planning.explain.wording import candidate_name
 from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
+from paceline.planning.services import sustained_rates
 from paceline.units import format_count, format_significant, format_usd
 
+#: Machines of the first kind whose rates are simulated: those that the screen has last longest.
+_NUM_SIMULATED = 3
 _THROUGHPUT_OPTIONS = ("--rps", "--throughput")
 
 
@@ -44,30 +49,71 @@ def enough_sentences(search: Search, best: int) -> tuple[str, ...]:
 def _serving_sentences(search: Search, best: int) -> tuple[str, ...]:
     places = {row: _serving_place(search, row) for row in _machines(search)}
     is_cpu = {row: place_of(search, row).device.kind == "cpu" for row in places}
-    cpus = [place for row, place in places.items() if is_cpu[row]]
-    others = [place for row, place in places.items() if not is_cpu[row]]
+    cpus = {row: place for row, place in places.items() if is_cpu[row]}
+    others = {row: place for row, place in places.items() if not is_cpu[row]}
     if place_of(search, best).device.kind == "cpu":
-        return _turning(cpus, others, "a CPU is enough")
-    first = _serving_place(search, best)
-    rivals = [place for place in others if place.name != first.name]
-    turning = _turning([first], rivals, f"{first.name} stays cheapest")
-    return (*_turning(cpus, [first], "a CPU would be enough"), *turning)
+        return _turning(search, cpus, others, "a CPU is enough")
+    first = {best: _serving_place(search, best)}
+    name = first[best].name
+    rivals = {row: place for row, place in others.items() if place.name != name}
+    turning = _turning(search, first, rivals, f"{name} stays cheapest")
+    return (*_turning(search, cpus, first, "a CPU would be enough"), *turning)
 
 
-def _turning(firsts: list[ServingPlace], others: list[ServingPlace], words: str) -> tuple[str, ...]:
-    """The rate above which one of ``others`` costs less than all of ``firsts``, as a sentence."""
+def _turning(
+    search: Search, firsts: Mapping[int, ServingPlace], others: Mapping[int, ServingPlace],
+    words: str,
+) -> tuple[str, ...]:  # fmt: skip
+    """The rate above which one of ``others`` costs less than all of ``firsts``, as a sentence.
+
+    Who is concerned is found by the screen; of a service that is simulated their rates are too.
+    """
+    found = _turn(firsts.values(), others.values())
+    if found is None:
+        return ()
+    rival = found[1]
+    row = next(row for row, place in others.items() if place is rival)
+    likely = sorted(firsts, key=lambda one: -_enough_up_to(firsts[one], rival))[:_NUM_SIMULATED]
+    sure = _sustained(search, {one: firsts[one] for one in likely} | {row: rival})
+    firsts = {one: sure[one] for one in likely}
+    found = _turn(firsts.values(), [sure[row]])
+    if found is None:
+        return ()
+    return (_turning_words(firsts, *found, words),)
+
+
+def _turn(
+    firsts: Collection[ServingPlace], others: Collection[ServingPlace]
+) -> tuple[float, ServingPlace] | None:
+    """The least rate above which another costs less than all of the first, and which does."""
     found = [
         (max((_enough_up_to(first, other) for first in firsts), default=0.0), other)
         for other in others
     ]
     turning = [(rate, other) for rate, other in found if 0 < rate < math.inf]
-    if not turning:
-        return ()
-    rate, other = min(turning, key=lambda pair: (pair[0], pair[1].usd_per_hour))
-    usd_per_month = format_usd(min(serving_usd_per_month(first, rate) for first in firsts))
+    return min(turning, key=lambda pair: (pair[0], pair[1].usd_per_hour)) if turning else None
+
+
+def _sustained(search: Search, places: Mapping[int, ServingPlace]) -> dict[int, ServingPlace]:
+    """The places with rates that keep the goal in the queue; as they are where nobody waits."""
+    if not search.services:
+        return dict(places)
+    rates = sustained_rates(search, list(places))
+    num_nodes = search.candidates.num_nodes
+    return {
+        row: replace(place, requests_per_s=rate / int(num_nodes[row])) if rate else place
+        for (row, place), rate in zip(places.items(), rates, strict=True)
+    }
+
+
+def _turning_words(
+    firsts: Mapping[int, ServingPlace], rate: float, other: ServingPlace, words: str
+) -> str:
+    """The sentence of a rate."""
+    costs = [serving_usd_per_month(first, rate) for first in firsts.values()]
     return (
-        f"{words} up to {format_significant(rate)} requests/s, at {usd_per_month} USD a month; "
-        f"above, {other.name} costs less",
+        f"{words} up to {format_significant(rate)} requests/s, at {format_usd(min(costs))} USD a "
+        f"month; above, {other.name} costs less"
     )
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.chance import chance_words, normal_cdf
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
@@ -62,7 +63,9 @@ def speed_text(search: Search, row: int) -> str:
     """What stands for time, with its unit."""
     evaluation = search.evaluation
     if search.job.amount.samples_per_s is not None:
-        return f"{format_duration(float(evaluation.steps.per_token_s[row]))} latency"
+        writes = is_generation(search.workload) and not search.workload.encodes
+        what = "per token" if writes else "latency"
+        return f"{format_duration(float(evaluation.steps.per_token_s[row]))} {what}"
     if search.job.amount.items_per_epoch is not None:
         return format_duration(float(evaluation.time_s[row]))
     rate = format_count(float(evaluation.samples_per_s[row]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.queue.figures import Replicas, ServiceFigures, service_figures
 from paceline.simulation.queue.load import Load, Requests
+from paceline.simulation.queue.one_setting import best_gains, gains_of
 from paceline.simulation.queue.percentiles import Percentiles, Served
 
 
@@ -41,14 +43,18 @@ class ServiceCell:
         num_replicas: Of the model.
         num_ranks: Devices that share each of them.
         precision: Name in ``dtypes.PRECISIONS``.
-        first_token: Time to the first token; None where the service cannot run.
+        first_token: Time to the first token; None where the service cannot run, and of what is
+            answered whole, as of the next.
         per_token: From one token to the next.
         request: From sending a request to its last token.
         requests_per_s: Completed at the load.
-        output_tokens_per_s: Of their answers.
+        output_tokens_per_s: Of their answers; None of what is answered whole.
         capacity_requests_per_s: Completed at most, whatever is offered.
-        is_overloaded: Whether more is offered than that: the queue grows as long as it lasts.
+        status: ``served``; ``overloaded`` where more is offered than it can do, so that its queue
+            grows as long as that lasts and no times can be told; ``cannot run``.
         reason: Why it cannot run; empty where it can.
+        settings: The one setting to change with its gain, and a narrower format if that gains more;
+            of the first that serves the load alone.
     """
 
     device: str
@@ -62,8 +68,9 @@ class ServiceCell:
     requests_per_s: float | None = None
     output_tokens_per_s: float | None = None
     capacity_requests_per_s: Interval | None = None
-    is_overloaded: bool = False
+    status: Literal["served", "overloaded", "cannot run"] = "served"
     reason: str = ""
+    settings: tuple[str, ...] = ()
 
 
 def service_cells(
@@ -94,8 +101,25 @@ def service_cells(
     ]
     found = service_figures(services, load, trace=trace, calibration=calibration)
     cells = [_cell(*one, load) for one in zip(services, found, strict=True)]
+    cells = _advised(cells, services, load, calibration)
     running = {(cell.device, cell.num_devices) for cell in cells if not cell.reason}
     return tuple(c for c in cells if not c.reason or (c.device, c.num_devices) not in running)
+
+
+def _advised(
+    cells: list[ServiceCell], services: Sequence[Replicas], load: Load, calibration: Calibration
+) -> list[ServiceCell]:
+    """The cells, with what to change of the one that completes most on the fewest devices."""
+    able = [i for i, cell in enumerate(cells) if cell.status != "cannot run"]
+    if not able:
+        return cells
+    best = min(
+        able,
+        key=lambda i: (cells[i].status != "served", cells[i].num_devices, -_capacity(cells[i])),
+    )
+    gains = best_gains(gains_of(services[best], load, {}, calibration=calibration))
+    settings = tuple(gain.text(is_limited=False) for gain in gains)
+    return [replace(c, settings=settings) if i == best else c for i, c in enumerate(cells)]
 
 
 def check_served(cells: Sequence[ServiceCell], load: Load) -> None:
@@ -105,7 +129,7 @@ def check_served(cells: Sequence[ServiceCell], load: Load) -> None:
         InvalidInputError: It is; says what the largest does, and what would do.
     """
     known = [cell for cell in cells if cell.capacity_requests_per_s is not None]
-    if load.arrivals != "poisson" or not known or not all(c.is_overloaded for c in known):
+    if load.arrivals != "poisson" or not known or not all(c.status == "overloaded" for c in known):
         return
     best = max(known, key=lambda cell: _capacity(cell) / cell.num_devices)
     asked = load.rate_per_s or 0.0
@@ -135,21 +159,23 @@ def _cell(service: Replicas, found: ServiceFigures | PacelineError, load: Load) 
         precision=service.job.configuration.precision,
     )
     if isinstance(found, PacelineError):
-        return replace(plain, reason=str(found))
+        return replace(plain, reason=str(found), status="cannot run")
     offered = load.rate_per_s if load.arrivals == "poisson" else None
+    is_overloaded = offered is not None and offered > found.capacity_per_s
+    writes = service.job.engine is not None
     return replace(
         plain,
-        first_token=_times(found, "first_token"),
-        per_token=_times(found, "per_token"),
-        request=_times(found, "request"),
+        first_token=None if is_overloaded or not writes else _times(found, "first_token"),
+        per_token=None if is_overloaded else _times(found, "per_token"),
+        request=None if is_overloaded else _times(found, "request"),
         requests_per_s=found.mid.requests_per_s,
-        output_tokens_per_s=found.mid.output_tokens_per_s,
+        output_tokens_per_s=found.mid.output_tokens_per_s if writes else None,
         capacity_requests_per_s=Interval(
             low=found.capacity_low_per_s,
             mid=found.capacity_per_s,
             high=found.capacity_high_per_s,
         ),
-        is_overloaded=offered is not None and offered > found.capacity_per_s,
+        status="overloaded" if is_overloaded else "served",
     )
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 
 from paceline.dtypes import find_precision
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.parallelism.uncertainty import energy_interval_of, interval_of
-from paceline.planfile import Interval, PlannedChoice, PlannedPlace, PlannedShare
+from paceline.planfile import (
+    Interval,
+    PlannedChoice,
+    PlannedPlace,
+    PlannedService,
+    PlannedShare,
+)
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.chance import chance_below, normal_cdf
+from paceline.planning.goal.service import service_of
 from paceline.planning.places.own_machines import is_part
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
@@ -20,7 +26,7 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.candidates import SHARDINGS
 from paceline.planning.search.selection import standard_margin
 from paceline.prediction.prediction import Bound
-from paceline.simulation.queue.figures import ServiceFigures, seconds_at
+from paceline.simulation.queue.figures import ServiceFigures
 
 #: Communication that adds more than this share of a step is what holds it back.
 _COMMUNICATION_BOUND_FRAC = 0.2
@@ -84,6 +90,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         exposed_communication_s=float(evaluation.steps.lost_s[row]),
         mfu_frac=mfu_frac(search, row),
         shares=_shares(search, row),
+        service=_planned_service(search, row),
     )
 
 
@@ -122,10 +129,10 @@ def _latency_intervals(search: Search, row: int) -> tuple[Interval | None, Inter
     Of a service that was simulated both are those of the goal's percentile of requests.
     """
     if (service := _service(search, row)) is not None:
-        return (
-            _seen_interval(service, "per_token", search.goal.percentile),
-            _seen_interval(service, "first_token", search.goal.percentile),
-        )
+        low, mid, high = service.seconds("per_token", search.goal.percentile)
+        latency = Interval(low=low, mid=mid, high=high)
+        low, mid, high = service.seconds("first_token", search.goal.percentile)
+        return latency, Interval(low=low, mid=mid, high=high) if service.writes else None
     log_sigma = float(search.evaluation.steps.log_sigma[row])
     latency_s = float(search.evaluation.steps.per_token_s[row])
     ttft_s = float(search.evaluation.steps.first_token_s[row])
@@ -140,14 +147,28 @@ def _service(search: Search, row: int) -> ServiceFigures | None:
     return found if isinstance(found, ServiceFigures) else None
 
 
-def _seen_interval(
-    service: ServiceFigures, name: Literal["per_token", "first_token"], percentile: int
-) -> Interval:
-    low, mid, high = (
-        seconds_at(getattr(one, name), percentile)
-        for one in (service.fast, service.mid, service.slow)
+def _planned_service(search: Search, row: int) -> PlannedService | None:
+    """How the requests of a service are answered; None of what was not simulated."""
+    found, rate = _service(search, row), search.work.requests_per_s
+    if found is None or rate is None:
+        return None
+    configuration = search.forecast.configurations[search.candidates.configuration[row]]
+    engine = service_of(search.goal, search.workload) if configuration.is_served else None
+    limits = found.limits
+    return PlannedService(
+        engine="" if engine is None else str(engine.engine),
+        num_replicas=found.num_replicas,
+        num_ranks=found.num_ranks,
+        max_requests=None if limits is None else limits.max_requests,
+        chunk_tokens=None if limits is None else limits.chunk_tokens,
+        memory_frac=None if limits is None else limits.memory_frac,
+        percentile=search.goal.percentile,
+        requests_per_s=rate,
+        length_spread=search.work.length_spread or 0.0,
+        capacity_requests_per_s=Interval(
+            low=found.capacity_low_per_s, mid=found.capacity_per_s, high=found.capacity_high_per_s
+        ),
     )
-    return Interval(low=min(low, mid), mid=mid, high=max(mid, high))
 
 
 def cell_of(search: Search, row: int) -> tuple[int, int, int]:

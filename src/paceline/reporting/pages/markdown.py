@@ -47,6 +47,7 @@ def plan_markdown(plan: PlanFile) -> str:
             ],
         ),
         ("## Why this one", _bullets(plan.why or (first.reason,))),
+        ("## The one setting to change", _bullets(first.service.settings if first.service else ())),
         ("## Sensitivity", _bullets((*plan.turns, plan.knee, plan.rent_or_buy))),
         ("## Risks", _bullets(_risks(first))),
         ("## Prices and where they were read", [markdown_table(_price_table(shown))]),
@@ -75,13 +76,29 @@ def _proposal(first: PlannedChoice, sample_unit: str) -> list[str]:
         sentences.append(f"Expected time: **{duration_range(first.time_s)}**.")
     if first.cost_usd is not None:
         sentences.append(f"Expected cost: **{usd_range(first.cost_usd)} USD**.")
-    if first.latency_s is not None:
-        sentences.append(f"Expected latency: **{duration_range(first.latency_s)}**.")
+    sentences += _seen(first)
+    if first.service is not None:
+        most = number_range(first.service.capacity_requests_per_s)
+        sentences.append(f"Answers up to {most} requests per second.")
     sentences.append(
         f"Expected rate: {number_range(first.samples_per_s)} {sample_unit} per second."
     )
     sentences.append(f"Configuration: {how_in_full(first)}.")
     return _bullets(sentences)
+
+
+def _seen(first: PlannedChoice) -> Iterable[str]:
+    """What requests see, or how long a batch takes."""
+    if first.latency_s is None:
+        return
+    service = first.service
+    share = "" if service is None else f" of {service.percentile} of 100 requests"
+    if first.ttft_s is not None:
+        yield f"Expected time to the first token{share}: **{duration_range(first.ttft_s)}**."
+        yield f"Expected time per token{share}: **{duration_range(first.latency_s)}**."
+    else:
+        what = "latency" if service is None else f"time of an answer{share}"
+        yield f"Expected {what}: **{duration_range(first.latency_s)}**."
 
 
 def _how_to_read() -> str:

@@ -6,7 +6,15 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from paceline.planfile import PlanFile, PlannedChoice, PlannedPlace, PlannedWorkload, RejectedChoice
+from paceline.planfile import (
+    Interval,
+    PlanFile,
+    PlannedChoice,
+    PlannedPlace,
+    PlannedService,
+    PlannedWorkload,
+    RejectedChoice,
+)
 from paceline.planning.explain.reasons import TOSS_UP
 from paceline.planning.explain.wording import cloud_title
 from paceline.planning.goal.chance import chance_text
@@ -21,7 +29,7 @@ from paceline.reporting.figures import (
 )
 from paceline.reporting.tables import Column, Table, text_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_count, format_duration, format_usd
+from paceline.units import format_count, format_duration, format_significant, format_usd
 
 _NUM_CHOICES_SHOWN = 6
 #: Lines of reasons, unless all are asked for.
@@ -84,11 +92,28 @@ def _figures(choice: PlannedChoice, workload: PlannedWorkload) -> list[str]:
         return [f"{format_usd(choice.cost_usd.mid)} USD"]
     unit, rate = workload.sample_unit, format_count(choice.samples_per_s.mid)
     if workload.requests_per_s is not None:
-        latency = choice.latency_s
-        words = "" if latency is None else f"{format_duration(latency.mid)} latency"
-        return [f"{format_usd(choice.place.usd_per_hour)} USD/h", f"{rate} {unit}/s", words]
+        usd = f"{format_usd(choice.place.usd_per_hour)} USD/h"
+        served = choice.service
+        most = "" if served is None else format_significant(served.capacity_requests_per_s.mid)
+        able = f"{rate} {unit}/s" if served is None else f"up to {most} requests/s"
+        return [usd, able, *seen_words(choice)]
     usd = format_usd(choice.usd_per_million_samples.mid)
     return [f"{rate} {unit}/s", f"{usd} USD per million {unit}"]
+
+
+def seen_words(choice: PlannedChoice) -> list[str]:
+    """What requests see of a choice, or how long a batch takes; empty in training."""
+    latency, first, service = choice.latency_s, choice.ttft_s, choice.service
+    if latency is None:
+        return []
+    share = "" if service is None else f" (p{service.percentile})"
+    if first is not None:
+        return [
+            f"first token after {format_duration(first.mid)}",
+            f"{format_duration(latency.mid)} per token{share}",
+        ]
+    whole = "latency" if service is None else f"an answer{share}"
+    return [f"{format_duration(latency.mid)} {whole}"]
 
 
 def workload_line(workload: PlannedWorkload) -> str:
@@ -119,11 +144,15 @@ def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")
     """The configuration in a few words, such as ``8×256×2 bf16 compiled``.
 
     The batch is devices × items per device and microbatch × accumulation steps; ones are left out.
+    A service is replicas × devices of each.
 
     Args:
         choice: What is described.
         facets: Fields that are named beside the batch.
     """
+    if choice.service is not None:
+        replicas = f"{choice.service.num_replicas}×{choice.service.num_ranks}"
+        return " ".join((replicas, *(getattr(choice, facet) for facet in facets)))
     per_microbatch = choice.batch_per_device // choice.microbatches
     factors = (choice.num_devices, per_microbatch, choice.microbatches)
     batch = "×".join(str(n) for i, n in enumerate(factors) if n > 1 or i == 1)
@@ -155,7 +184,7 @@ def choice_table(
         sample_unit: What throughput counts.
         more: From `asked_columns`.
     """
-    columns = _choice_columns(sample_unit)
+    columns = _choice_columns(choices, sample_unit)
     facets = [f for f in ("precision", "compiler") if len({getattr(c, f) for c in choices}) > 1]
     cells = [
         (*_choice_cells(rank, choice, more), how(choice, facets))
@@ -173,7 +202,12 @@ def choice_table(
     )
 
 
-def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
+def _choice_columns(choices: Sequence[PlannedChoice], sample_unit: str) -> tuple[Column, ...]:
+    service = next((c.service for c in choices if c.service is not None), None)
+    share = "" if service is None else f" p{service.percentile}"
+    whole = "latency" if service is None else "answer"
+    writes = any(c.ttft_s is not None for c in choices)
+    rate = f"{sample_unit}/s" if service is None else "requests/s at most"
     return (
         Column(title="#", is_number=True),
         Column(title="offer", min_width=20, told_below=True),
@@ -181,9 +215,9 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
         Column(title="time", drop_order=9),
         Column(title="cost USD", is_number=True, drop_order=9),
         Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=9),
-        Column(title="latency", drop_order=8),
-        Column(title="first token", drop_order=5),
-        Column(title=f"{sample_unit}/s", is_number=True, drop_order=7),
+        Column(title=f"{'per token' if writes else whole}{share}", drop_order=8),
+        Column(title=f"first token{share}", drop_order=5 if service is None else 8),
+        Column(title=rate, is_number=True, drop_order=7),
         Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
         Column(title="in time", is_number=True, drop_order=4),
         Column(title="memory", is_number=True, drop_order=1),
@@ -203,11 +237,17 @@ def _choice_cells(rank: int, choice: PlannedChoice, more: Sequence[str]) -> tupl
         ABSENT if energy is None else number_range(energy),
         ABSENT if choice.latency_s is None else duration_range(choice.latency_s),
         ABSENT if choice.ttft_s is None else duration_range(choice.ttft_s),
-        ABSENT if has_work else number_range(choice.samples_per_s),
+        ABSENT if has_work else number_range(_rate(choice)),
         ABSENT if has_work else format_usd(choice.usd_per_million_samples.mid),
         chance(choice.chance_time),
         memory_share(choice.memory_bytes, choice.memory_capacity_bytes),
     )
+
+
+def _rate(choice: PlannedChoice) -> Interval:
+    """What is done in a second: requests of a service, else samples."""
+    service = choice.service
+    return choice.samples_per_s if service is None else service.capacity_requests_per_s
 
 
 def _remark(rank: int, choice: PlannedChoice) -> str:
@@ -232,6 +272,7 @@ def _explanations(plan: PlanFile, width: int, *, is_full: bool) -> list[str]:
     paragraphs = {
         "toss-up": tuple(one.removeprefix(f"{TOSS_UP} ") for one in why if one.startswith(TOSS_UP)),
         "how": tuple(how_in_full(c) for c in plan.choices[:1]),
+        "one setting": tuple("; ".join(c.service.settings) for c in plan.choices[:1] if c.service),
         "why": tuple(one for one in why if not one.startswith(TOSS_UP)),
         "sensitivity": plan.turns,
         "excluded": _excluded(plan.rejected),
@@ -263,6 +304,8 @@ def _most_important(
 def how_in_full(choice: PlannedChoice) -> str:
     """What the last column says of a choice, with its words: the column may be cut."""
     per_microbatch = choice.batch_per_device // choice.microbatches
+    if choice.service is not None:
+        return f"{_service_words(choice.service)}, {choice.precision.upper()}, {choice.compiler}"
     parts = (
         f"{choice.num_devices} {'device' if choice.num_devices == 1 else 'devices'} × "
         f"batch {per_microbatch}",
@@ -275,6 +318,19 @@ def how_in_full(choice: PlannedChoice) -> str:
         else "",
     )
     return ", ".join(part for part in parts if part)
+
+
+def _service_words(service: PlannedService) -> str:
+    """Replicas, the devices of each, and what each puts into a step."""
+    count, ranks = service.num_replicas, service.num_ranks
+    words = f"{count} {'replica' if count == 1 else 'replicas'} of {ranks} "
+    words += "device" if ranks == 1 else "devices"
+    if service.max_requests is None or service.chunk_tokens is None:
+        return f"{words}, answering those that wait in whole batches"
+    return (
+        f"{words}, each for up to {service.max_requests:,} requests and {service.chunk_tokens:,} "
+        "tokens a step"
+    )
 
 
 def _excluded(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:

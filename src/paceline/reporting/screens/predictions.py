@@ -19,6 +19,8 @@ _NUM_REASONS_SHOWN = 3
 _NUM_NAMES_SHOWN = 3
 #: Marks a figure whose interval is wider than half to double.
 _ROUGH = "~ rough"
+#: What requests to an engine see, by the title of its column.
+_SEEN = {"first token": "first_token", "per token": "per_token"}
 _STATUS_WORDS = {"out of memory": "OOM", "abstained": "?"}
 
 
@@ -60,24 +62,26 @@ def services_markdown(grid: PredictionGrid) -> str:
 
 def services_table(cells: Sequence[ServiceCell]) -> Table:
     """A row for each service: what its requests see, what is completed, and what could be."""
+    is_whole = all(cell.first_token is None for cell in cells)
+    seen = {"answer": "request"} if is_whole else _SEEN
     columns = [
         Column(title="devices"),
         Column(title="replicas", is_number=True),
         Column(title="format"),
-        Column(title="first token p50/p95/p99", is_number=True),
-        Column(title="per token p50/p95/p99", is_number=True),
+        *(Column(title=f"{title} p50/p95/p99", is_number=True) for title in seen),
         Column(title="requests/s", is_number=True),
         Column(title="at most", is_number=True),
     ]
-    return Table(columns=tuple(columns), rows=tuple(map(_service_row, cells)))
+    rows = tuple(_service_row(cell, tuple(seen.values())) for cell in cells)
+    return Table(columns=tuple(columns), rows=rows)
 
 
-def _service_row(cell: ServiceCell) -> tuple[str, ...]:
+def _service_row(cell: ServiceCell, names: Sequence[str]) -> tuple[str, ...]:
     times = [
         ABSENT
         if seen is None
         else " / ".join(format_duration(one.mid) for one in (seen.p50_s, seen.p95_s, seen.p99_s))
-        for seen in (cell.first_token, cell.per_token)
+        for seen in (getattr(cell, name) for name in names)
     ]
     most = cell.capacity_requests_per_s
     return (
@@ -91,11 +95,16 @@ def _service_row(cell: ServiceCell) -> tuple[str, ...]:
 
 
 def _service_notes(cells: Sequence[ServiceCell]) -> list[str]:
-    """Why services cannot run, or cannot keep up."""
+    """Why services cannot run or cannot keep up, and what to change of one."""
     failed = {cell.reason: None for cell in cells if cell.reason}
-    slow = [f"{c.num_devices} x {c.device}" for c in cells if c.is_overloaded]
+    slow = [f"{c.num_devices} x {c.device}" for c in cells if c.status == "overloaded"]
+    advice = [
+        f"one setting of {c.num_devices} x {c.device}: {'; '.join(c.settings)}"
+        for c in cells
+        if c.settings
+    ]
     words = f"more is offered than {', '.join(slow)} can do: the queue grows as long as it lasts"
-    return [*failed, *([words] if slow else [])]
+    return [*failed, *([words] if slow else []), *advice]
 
 
 def ranking_text(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.catalog.entities import Device
-from paceline.errors import InvalidInputError, PacelineError
+from paceline.errors import PacelineError
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
@@ -22,6 +22,7 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.step_loop import Batching, StepTimes
 from paceline.simulation.simulator import simulate
+from paceline.stack.engines import StepLimits
 
 #: Sequences at once, and tokens of a prompt, at which steps are predicted.
 _SEQUENCES = np.exp2(np.arange(11))
@@ -84,8 +85,9 @@ def context_of(mean_tokens: float) -> int:
 
 
 def engine_tables(
-    jobs: Sequence[Job], machines: Sequence[Machine], *, calibration: Calibration | None = None
-) -> list[EngineTable | PacelineError]:
+    jobs: Sequence[Job], machines: Sequence[Machine], *, calibration: Calibration | None = None,
+    limits: Sequence[StepLimits | None] = (),
+) -> list[EngineTable | PacelineError]:  # fmt: skip
     """A table of each job on its machine, or why it has none.
 
     Args:
@@ -93,6 +95,7 @@ def engine_tables(
             (`context_of`) at which its attention is predicted.
         machines: Of one replica each.
         calibration: Of the predictor; the built-in one if None.
+        limits: What each engine is told to put into a step; its own where None, or without any.
     """
     asked = [_asked(job) for job in jobs]
     counts = [len(one) for one in asked]
@@ -103,23 +106,20 @@ def engine_tables(
     )
     ends = np.cumsum(counts)
     found: list[EngineTable | PacelineError] = []
-    for job, machine, end, count in zip(jobs, machines, ends, counts, strict=True):
+    told = limits or [None] * len(jobs)
+    for job, machine, end, count, limit in zip(jobs, machines, ends, counts, told, strict=True):
         part = steps.take(np.arange(end - count, end))
         try:
             part.check_known()
-            found.append(_table(job, machine.device, part))
+            found.append(_table(job, machine.device, part, limit))
         except PacelineError as error:
             found.append(error)
     return found
 
 
 def _asked(job: Job) -> list[Job]:
-    if not job.is_generation:
-        return [replace(job, batch=float(count)) for count in _ITEMS]
     if job.engine is None:
-        raise InvalidInputError(
-            f"`{job.profile}` runs batches and keeps no queue", hint="name an engine that serves"
-        )
+        return [replace(job, batch=float(count)) for count in _ITEMS]
     writing = [replace(job, batch=float(count), output_tokens=1) for count in _SEQUENCES]
     reading = [
         replace(job, batch=1, prompt_tokens=int(length), output_tokens=1) for length in _PROMPTS
@@ -127,11 +127,11 @@ def _asked(job: Job) -> list[Job]:
     return writing + reading
 
 
-def _table(job: Job, device: Device, steps: Steps) -> EngineTable:
-    if not job.is_generation or job.engine is None:
+def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) -> EngineTable:
+    if job.engine is None:
         return _table_of_items(job, device, steps)
     engine = job.engine
-    limits = engine.limits_on(device)
+    limits = limits or engine.limits_on(device)
     num_written = len(_SEQUENCES)
     written, read = (
         steps.take(np.arange(num_written)),
@@ -142,7 +142,7 @@ def _table(job: Job, device: Device, steps: Steps) -> EngineTable:
     token_bytes = float(written.memory_mid_bytes[-1] - written.memory_mid_bytes[0])
     token_bytes /= (_SEQUENCES[-1] - _SEQUENCES[0]) * (job.prompt_tokens + 1)
     fixed_bytes = float(written.memory_mid_bytes[0]) - token_bytes * (job.prompt_tokens + 1)
-    room_bytes = engine.memory_frac * capacity_bytes - fixed_bytes
+    room_bytes = limits.memory_frac * capacity_bytes - fixed_bytes
     return EngineTable(
         times=_step_times(
             written, read, job.prompt_tokens, limits.max_requests, limits.chunk_tokens
@@ -192,7 +192,7 @@ def _between(at: FloatArray, known: FloatArray, values: FloatArray) -> FloatArra
 
 
 def _table_of_items(job: Job, device: Device, steps: Steps) -> EngineTable:
-    """A network in batches: reading an item is all that a request takes."""
+    """What runs batches as they are: reading or answering an item whole is all of a request."""
     capacity_bytes = capacity_of(device)
     fitting = np.flatnonzero(steps.memory_mid_bytes <= capacity_bytes)
     count = max(len(fitting), 1)

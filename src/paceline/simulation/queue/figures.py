@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.parallelism.strategy.strategy import Strategy
@@ -15,7 +16,11 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, context_of, engine_tables
 from paceline.simulation.queue.load import Load, Requests
 from paceline.simulation.queue.percentiles import Percentiles, Served
-from paceline.simulation.queue.service import offered, saturation, served
+from paceline.simulation.queue.service import Bounded, offered, saturation, served
+from paceline.stack.engines import StepLimits
+
+#: Seconds at the fast end, at the median and at the slow end.
+Triple: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,43 +31,45 @@ class Replicas:
         job: Of one replica; its prompt is the context at which attention is predicted.
         machine: Of one replica.
         num_replicas: How many there are.
+        limits: What their engine puts into a step; its own where None.
+        most_ranks: Devices that can share a replica: those that a link joins in one machine.
     """
 
     job: Job
     machine: Machine
     num_replicas: int
+    limits: StepLimits | None = None
+    most_ranks: int = 1
+
+    @property
+    def step_limits(self) -> StepLimits | None:
+        """What their engine puts into a step; None of what generates nothing."""
+        engine = self.job.engine
+        if self.limits is not None or engine is None:
+            return self.limits
+        return engine.limits_on(self.machine.device)
 
     @classmethod
     def of(cls, job: Job, machine: Machine, *, mean_tokens: float) -> Replicas:
         """A job whose data-parallel ranks are replicas, each with requests of its own.
 
         Args:
-            job: Of an engine that generates.
+            job: Of an engine that generates, or of what answers batches of requests whole.
             machine: Where all of it runs.
-            mean_tokens: Of a request, halfway through its answer.
-
-        Raises:
-            InvalidInputError: It generates nothing, or no engine serves it.
+            mean_tokens: Of a request to an engine, halfway through its answer.
         """
-        if job.engine is None:
-            raise InvalidInputError(
-                f"{job.workload.title} run by `{job.profile}` keeps no queue of requests",
-                hint="take a language model with `--task infer`, and an engine: --framework vllm",
-            )
         tensor = job.strategy.size("tp")
-        one = replace(
-            job,
-            strategy=Strategy.parse(f"tp{tensor}" if tensor > 1 else "dp1"),
-            batch=1,
-            prompt_tokens=context_of(mean_tokens),
-            output_tokens=1,
-        )
+        strategy = Strategy.parse(f"tp{tensor}" if tensor > 1 else "dp1")
+        one = replace(job, strategy=strategy, batch=1)
+        if job.engine is not None:
+            one = replace(one, prompt_tokens=context_of(mean_tokens), output_tokens=1)
         per_node = min(tensor, machine.devices_per_node)
         group = replace(machine.groups[0], count=tensor, devices_per_node=per_node)
         return cls(
             job=one,
             machine=replace(machine, groups=(group,)),
             num_replicas=max(machine.num_devices // tensor, 1),
+            most_ranks=machine.devices_per_node if machine.device_link is not None else tensor,
         )
 
 
@@ -74,28 +81,52 @@ class ServiceFigures:
         fast: With steps as fast as the 80 % interval has them.
         mid: With steps at their median.
         slow: With steps as slow as the interval has them.
+        sure: With steps as slow as at the chance that was asked for.
+        sure_z: That chance as standard deviations above the median.
+        capacity_sure_per_s: Requests that all replicas complete at most at that chance.
         capacity_low_per_s: Requests that all replicas complete at most, at the slow end.
         capacity_per_s: At the median.
         capacity_high_per_s: At the fast end.
         num_replicas: How many there are.
         num_ranks: Devices of each.
         cache_tokens: That the cache of a replica holds.
+        limits: What its engine puts into a step; None of what answers batches whole.
     """
 
     fast: Served
     mid: Served
     slow: Served
+    sure: Served
+    sure_z: float
+    capacity_sure_per_s: float
     capacity_low_per_s: float
     capacity_per_s: float
     capacity_high_per_s: float
     num_replicas: int
     num_ranks: int
     cache_tokens: float
+    limits: StepLimits | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether an engine writes answers token by token; else each comes whole."""
+        return self.limits is not None
+
+    def seconds(self, name: Bounded, percentile: int) -> Triple:
+        """What a percentile of requests sees, at the fast end, the median and the slow end.
+
+        Of answers that come whole, the first token and each token are the whole answer.
+        """
+        asked = name if self.writes else "request"
+        low, mid, high = (
+            seconds_at(getattr(one, asked), percentile) for one in (self.fast, self.mid, self.slow)
+        )
+        return min(low, mid), mid, max(mid, high)
 
 
 def service_figures(
     services: Sequence[Replicas], load: Load, *, trace: Requests | None = None,
-    calibration: Calibration | None = None,
+    calibration: Calibration | None = None, sure_z: float = Z_80,
 ) -> list[ServiceFigures | PacelineError]:  # fmt: skip
     """Figures of each service under a load, or why it has none.
 
@@ -104,24 +135,36 @@ def service_figures(
         load: That comes to each of them; of a trace its lengths.
         trace: Requests that come instead of those that the load draws.
         calibration: Of the predictor; the built-in one if None.
+        sure_z: Standard deviations above the median of the chance that is asked for. Near
+            saturation waits are no log-normal, so they are simulated at that chance.
     """
-    tables = engine_tables(
-        [one.job for one in services], [one.machine for one in services], calibration=calibration
-    )
+    tables = tables_of(services, calibration=calibration)
     found: list[ServiceFigures | PacelineError] = []
     for service, table in zip(services, tables, strict=True):
         if isinstance(table, PacelineError):
             found.append(table)
             continue
         try:
-            found.append(_figures(service, table, load, trace))
+            found.append(_figures(service, table, load, trace, sure_z))
         except PacelineError as error:
             found.append(error)
     return found
 
 
+def tables_of(
+    services: Sequence[Replicas], *, calibration: Calibration | None = None
+) -> list[EngineTable | PacelineError]:
+    """The table of a replica of each service, or why it has none."""
+    return engine_tables(
+        [one.job for one in services],
+        [one.machine for one in services],
+        calibration=calibration,
+        limits=[one.limits for one in services],
+    )
+
+
 def _figures(
-    service: Replicas, table: EngineTable, load: Load, trace: Requests | None
+    service: Replicas, table: EngineTable, load: Load, trace: Requests | None, sure_z: float
 ) -> ServiceFigures:
     count = service.num_replicas
     if not table.fits:
@@ -130,24 +173,30 @@ def _figures(
             f"{service.machine}",
             hint="take more devices, or a narrower --precision",
         )
-    slowed = [table.slower(math.exp(z * table.log_sigma)) for z in (-Z_80, 0.0, Z_80)]
+    zs = dict.fromkeys((-Z_80, 0.0, Z_80, sure_z))
+    slowed = [table.slower(math.exp(z * table.log_sigma)) for z in zs]
+    each = [saturation(one, load).requests_per_s for one in slowed]
+    most = [per_s * count for per_s in each]
     seen = [
-        offered(one, load, num_replicas=count)
+        offered(one, load, num_replicas=count, most_per_s=per_s)
         if trace is None
         else served(one, trace, num_replicas=count)
-        for one in slowed
+        for one, per_s in zip(slowed, each, strict=True)
     ]
-    most = [saturation(one, load).requests_per_s * count for one in slowed]
     return ServiceFigures(
         fast=seen[0],
         mid=seen[1],
         slow=seen[2],
+        sure=seen[-1],
+        sure_z=sure_z,
+        capacity_sure_per_s=most[-1],
         capacity_low_per_s=most[2],
         capacity_per_s=most[1],
         capacity_high_per_s=most[0],
         num_replicas=count,
         num_ranks=service.machine.num_devices,
         cache_tokens=table.batching.cache_tokens,
+        limits=service.step_limits,
     )
 
 

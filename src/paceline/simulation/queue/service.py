@@ -58,11 +58,19 @@ def served(table: EngineTable, requests: Requests, *, num_replicas: int = 1) -> 
     )
 
 
-def offered(table: EngineTable, load: Load, *, num_replicas: int = 1) -> Served:
+def offered(
+    table: EngineTable, load: Load, *, num_replicas: int = 1, most_per_s: float | None = None
+) -> Served:
     """What requests of a load see of replicas; rates are those of all replicas.
 
     Requests that come by themselves come to each replica as they come to one, at its share of the
     rate; what is completed is what is offered, or what replicas can do at most.
+
+    Args:
+        table: Of a replica.
+        load: That comes to all of them.
+        num_replicas: How many there are.
+        most_per_s: Requests that a replica completes at most (`saturation`), where it is known.
 
     Raises:
         InvalidInputError: A request is longer than the cache of a replica.
@@ -70,7 +78,8 @@ def offered(table: EngineTable, load: Load, *, num_replicas: int = 1) -> Served:
     if load.arrivals != "poisson" or load.rate_per_s is None:
         return served(table, load.requests(), num_replicas=min(num_replicas, load.num_requests))
     each_per_s = load.rate_per_s / num_replicas
-    most_per_s = saturation(table, load).requests_per_s
+    if most_per_s is None:
+        most_per_s = saturation(table, load).requests_per_s
     seen = served(table, load.at_rate(each_per_s).requests())
     return seen.at_rate(min(each_per_s, most_per_s) * num_replicas)
 
@@ -116,7 +125,9 @@ def keeps(seen: Served, limits: Limits) -> bool:
     return all(limit.holds(getattr(seen, name)) for name, limit in limits.items())
 
 
-def rate_within(table: EngineTable, load: Load, limits: Limits) -> float:
+def rate_within(
+    table: EngineTable, load: Load, limits: Limits, *, to_frac: float = _RATE_FRAC
+) -> float:
     """The largest rate of Poisson arrivals, in requests/s, at which one replica keeps its limits.
 
     Without limits it is the rate at which the queue grows without end; 0 where not even single
@@ -126,6 +137,7 @@ def rate_within(table: EngineTable, load: Load, limits: Limits) -> float:
         table: Of the replica.
         load: Lengths of its requests, how many are simulated, and the seed.
         limits: By what they bound.
+        to_frac: Of the largest rate of all, how far it may be off.
     """
     most = saturation(table, load).requests_per_s
     if not limits:
@@ -134,7 +146,7 @@ def rate_within(table: EngineTable, load: Load, limits: Limits) -> float:
     low, high = 0.0, most
     if keeps(served(table, load.at_rate(most).requests()), limits):
         return most
-    while high - low > _RATE_FRAC * most:
+    while high - low > to_frac * most:
         rate = (low + high) / 2.0
         if keeps(served(table, load.at_rate(rate).requests()), limits):
             low = rate
