@@ -22,7 +22,6 @@ from paceline.planning.explain.provenance import explanation
 from paceline.planning.explain.reasons import turns, why
 from paceline.planning.explain.rent_or_buy import rent_or_buy_sentence
 from paceline.planning.explain.scaling_note import knee_sentence, scaling_curve
-from paceline.planning.explain.service_advice import load_curve, settings_words
 from paceline.planning.explain.sufficiency import enough_sentences
 from paceline.planning.explain.wording import cost_text, failure_text, speed_text
 from paceline.planning.forecast.question import SearchOptions, resolve_question
@@ -36,6 +35,7 @@ from paceline.planning.search.choices import planned_choice
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.more_devices import wide_enough
 from paceline.planning.search.selection import Selection
+from paceline.planning.service_advice import load_curve, settings_words
 from paceline.planning.services import select_services
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.release import __version__

@@ -15,34 +15,29 @@ import numpy as np
 
 from paceline.errors import NoOfferError, PacelineError
 from paceline.planning.explain.wording import candidate_name
-from paceline.planning.forecast.forecasts import profile_of
 from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.goal.goal import Goal
-from paceline.planning.goal.service import service_of
+from paceline.planning.queues import (
+    BOUNDED,
+    is_queued,
+    is_simulated,
+    load_of,
+    replicas_of,
+)
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import place_of, strategy_of
 from paceline.planning.search.evaluation import Constraint, constraints
 from paceline.planning.search.finalists import select_replayed
 from paceline.planning.search.selection import Selection
-from paceline.simulation.job import Job
-from paceline.simulation.machine import Machine
 from paceline.simulation.queue.figures import (
-    Replicas,
     ServiceFigures,
     seconds_at,
     service_figures,
-    tables_of,
 )
-from paceline.simulation.queue.load import Lengths, Load
-from paceline.simulation.queue.service import Bounded, Limit, rate_within
-from paceline.stack.engines import EngineProfile
 from paceline.units import format_duration
 
 _HOUR_S = 3600.0
 #: Standard deviations above the median at which a goal at even chances is simulated too.
 _LEAST_Z = 0.25
-#: What a percentile of requests sees, by the option that limits it.
-BOUNDED: Mapping[str, Bounded] = {"--ttft": "first_token", "--latency": "per_token"}
 
 
 def select_services(search: Search) -> tuple[Search, Selection]:
@@ -55,14 +50,14 @@ def select_services(search: Search) -> tuple[Search, Selection]:
         DoesNotFitError: Nothing fits.
     """
     search, selection = select_replayed(search)
-    if search.work.requests_per_s is None or not _is_queued(search):
+    if search.work.requests_per_s is None or not is_queued(search):
         return search, selection
     while True:
         finalists = {*selection.listed, selection.runner_up, selection.next_offer}
         asked = sorted(
             row
             for row in finalists
-            if row is not None and row not in search.services and _is_served(search, row)
+            if row is not None and row not in search.services and is_simulated(search, row)
         )
         if not asked:
             return search, selection
@@ -70,46 +65,6 @@ def select_services(search: Search) -> tuple[Search, Selection]:
         if not search.is_feasible.any():
             raise _beyond_capacity(search)
         search, selection = select_replayed(search)
-
-
-def load_of(search: Search) -> Load:
-    """The requests of a service at its rate."""
-    work = search.work.of(search.workload)
-    if _engine(search) is None:
-        one = Lengths(mean=1.0)
-        return Load(arrivals="poisson", prompt=one, output=one, rate_per_s=work.requests_per_s)
-    return Load(
-        arrivals="poisson",
-        prompt=Lengths(mean=work.prompt_length, spread=work.length_spread or 0.0),
-        output=Lengths(mean=work.output_length, spread=work.length_spread or 0.0),
-        rate_per_s=work.requests_per_s,
-    )
-
-
-def limits_of(search: Search) -> dict[Bounded, Limit]:
-    """What the goal bounds of what requests see."""
-    goal, writes = search.goal, _engine(search) is not None
-    stated = {"--ttft": goal.ttft_s, "--latency": goal.latency_s}
-    return {
-        BOUNDED[option] if writes else "request": Limit(percentile=goal.percentile, seconds=limit)
-        for option, limit in stated.items()
-        if limit is not None
-    }
-
-
-def sustained_rates(search: Search, rows: list[int]) -> list[float]:
-    """Requests per second at which candidates keep the goal, at its chance; 0 of who keeps none."""
-    services = [replicas_of(search, row) for row in rows]
-    tables = tables_of(services, calibration=search.question.calibration)
-    z, load, limits = normal_quantile(search.goal.confidence), load_of(search), limits_of(search)
-    rates = []
-    for service, table in zip(services, tables, strict=True):
-        if isinstance(table, PacelineError) or not table.fits:
-            rates.append(0.0)
-            continue
-        slowed = table.slower(math.exp(z * table.log_sigma))
-        rates.append(rate_within(slowed, load, limits) * service.num_replicas)
-    return rates
 
 
 def _simulated(search: Search, rows: list[int]) -> Search:
@@ -182,51 +137,6 @@ def _sure_over_mid(found: ServiceFigures, option: str, percentile: int) -> float
     asked = BOUNDED[option] if found.writes else "request"
     sure, mid = (seconds_at(getattr(one, asked), percentile) for one in (found.sure, found.mid))
     return sure / mid
-
-
-def _engine(search: Search) -> EngineProfile | None:
-    """Who serves the requests; None where a plain loop runs them."""
-    service = service_of(search.goal, search.workload)
-    return None if service is None else service.engine
-
-
-def _is_queued(search: Search) -> bool:
-    """Whether requests wait for an engine, or for a loop that answers batches of them whole."""
-    workload = search.workload
-    return _engine(search) is not None or workload.encodes or not workload.generates
-
-
-def _is_served(search: Search, row: int) -> bool:
-    """Whether a candidate's requests can be simulated."""
-    if _engine(search) is None:
-        return not place_of(search, row).parts and search.whole_row(row) is None
-    return bool(search.forecast.configurations[search.candidates.configuration[row]].is_served)
-
-
-def replicas_of(search: Search, row: int) -> Replicas:
-    """The service of a candidate."""
-    place, candidates = place_of(search, row), search.candidates
-    configured = search.forecast.configured[candidates.configuration[row]]
-    work, generates = search.work.of(search.workload), search.workload.generates
-    job = Job(
-        workload=search.workload,
-        configuration=configured.configuration,
-        strategy=strategy_of(search, row),
-        seq=None if generates else search.question.seq,
-        prompt_tokens=work.prompt_length if generates else None,
-        output_tokens=work.output_length if generates else None,
-        profile=profile_of(configured, service_of(search.goal, search.workload)),
-    )
-    count = int(candidates.num_devices[row])
-    machine = Machine.of(
-        place.device,
-        count,
-        devices_per_node=max(count // int(candidates.num_nodes[row]), 1),
-        device_link=place.links.device,
-        node_link=place.links.node,
-    )
-    mean_tokens = work.prompt_length + work.output_length / 2.0 if generates else 1.0
-    return Replicas.of(job, machine, mean_tokens=mean_tokens)
 
 
 def _columns(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paceline.errors import PacelineError
 from paceline.planfile import LoadPoint
+from paceline.planning.queues import limits_of, load_of, replicas_of
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.services import limits_of, load_of, replicas_of
 from paceline.simulation.queue.figures import ServiceFigures, seconds_at, tables_of
 from paceline.simulation.queue.one_setting import best_gains, gains_of
 from paceline.simulation.queue.service import served
