@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Iterator
 from html import escape
@@ -203,6 +204,47 @@ def test_a_config_is_dropped_and_what_is_none_is_refused(page: TestClient) -> No
     damaged = page.post("/upload?name=m.npz", headers=own, content=b"not a workload")
     answer = page.get(f"/answer?{damaged.headers['location'].partition('?')[2]}")
     assert 'role="alert"' in answer.text
+
+
+_EXPORTED = Path(__file__).parents[1] / "unit" / "model" / "data" / "onnx" / "resnet18.onnx"
+
+
+def _keras(*layers: dict[str, object]) -> bytes:
+    """A ``.keras`` file of a picture's layers."""
+    batch = {"name": "in", "batch_shape": [None, 32, 32, 3]}
+    first = {"module": "keras.layers", "class_name": "InputLayer", "config": batch}
+    config = {"class_name": "Sequential", "config": {"name": "s", "layers": [first, *layers]}}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("config.json", json.dumps(config))
+    return packed.getvalue()
+
+
+def _layer(kind: str, **config: object) -> dict[str, object]:
+    return {"module": "keras.layers", "class_name": kind, "config": {"name": kind, **config}}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("exported.onnx", _EXPORTED.read_bytes(), "exported.onnx"),
+        ("own.keras", _keras(_layer("Flatten"), _layer("Dense", units=10)), "own.keras"),
+        ("code.keras", _keras(_layer("Lambda", function={"class_name": "__lambda__"})), "Lambda"),
+        ("broken.onnx", b"\x08" * 100, 'role="alert"'),
+        ("broken.gguf", b"GGUF" + b"\xff" * 100, 'role="alert"'),
+    ],
+)
+def test_files_of_other_frameworks_are_dropped_and_only_read(
+    page: TestClient, name: str, data: bytes, says: str
+) -> None:
+    kept = page.post(f"/upload?name={name}", headers={"origin": HOME}, content=data)
+    asked = kept.headers["location"].partition("?")[2]
+    goal = "samples=10000&epochs=1&cloud=lambda&max-devices=1"
+    answer = page.get(f"/answer?{asked}&{goal}", headers=PART)
+    assert answer.status_code == 200
+    assert says in answer.text
+    is_refused = 'role="alert"' in answer.text
+    assert is_refused == (not name.startswith(("exported", "own")))
 
 
 def test_what_is_too_large_is_not_read(page: TestClient) -> None:

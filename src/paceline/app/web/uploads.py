@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+import shutil
 from pathlib import Path
 
 from paceline.app.web.query import UPLOADED
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.writing import make_folder
 
-#: How a file of each kind is named as a model. None of them is run, and none is a pickle.
-_ENTRIES: Mapping[str, str] = {".npz": "{path}", ".json": "hf:{path}"}
 _LETTERS = re.compile(r"[^\w.-]+")
 _MOST_KEPT = 20
+
+
+def endings() -> tuple[str, ...]:
+    """Of files that can be dropped: a `config.json`, a traced graph, whatever is only read."""
+    from paceline.model.names.front_ends import FRONT_ENDS, front_ends
+
+    return (".json", ".npz", *(e for one in front_ends(FRONT_ENDS) for e in one.only_read))
 
 
 class Uploads:
@@ -31,18 +37,19 @@ class Uploads:
         """
         title = _LETTERS.sub("-", Path(filename).name)[-60:]
         ending = Path(title).suffix.lower()
-        if ending not in _ENTRIES:
+        if ending not in endings():
             raise InvalidInputError(
                 f"`{title}` is no model that can be dropped",
-                hint=f"drop a config.json, or a file that `paceline trace --save` wrote (.npz): "
-                f"{' or '.join(_ENTRIES)}",
+                hint="drop a config.json, a file that `paceline trace --save` wrote (.npz), or "
+                + ", ".join(endings()[2:]),
             )
         name = f"{UPLOADED}{secrets.token_hex(4)}-{title}"
-        self._path(name).write_bytes(data)
         self._names[name] = title
+        make_folder(self._path(name).parent)
+        self._path(name).write_bytes(data)
         while len(self._names) > _MOST_KEPT:
             oldest = next(iter(self._names))
-            self._path(oldest).unlink(missing_ok=True)
+            shutil.rmtree(self._path(oldest).parent, ignore_errors=True)
             del self._names[oldest]
         return name
 
@@ -58,11 +65,13 @@ class Uploads:
                 hint="drop it again: they go when the page ends",
             )
         path = self._path(name)
-        return _ENTRIES[path.suffix.lower()].format(path=path)
+        return f"hf:{path}" if path.suffix.lower() == ".json" else str(path)
 
     def title(self, model: str) -> str:
         """What a model is called on the command line: the name of the file, or its own."""
         return self._names.get(model, model)
 
     def _path(self, name: str) -> Path:
-        return self._folder / name.removeprefix(UPLOADED)
+        """A folder for each, so that the model has the name that its file had."""
+        number = name.removeprefix(UPLOADED).partition("-")[0]
+        return self._folder / number / self._names[name]

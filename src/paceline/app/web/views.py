@@ -19,7 +19,7 @@ from paceline.app.web.assets import assets
 from paceline.app.web.bundle import Bundle
 from paceline.app.web.guard import MOST_BYTES
 from paceline.app.web.query import Question, read_question
-from paceline.app.web.uploads import Uploads
+from paceline.app.web.uploads import Uploads, endings
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.reporting.pages.html import page_html, render
 
@@ -200,7 +200,8 @@ class Views:
             if len(data) > MOST_BYTES:
                 raise InvalidInputError(
                     f"a model of more than {MOST_BYTES // 1_000_000} MB",
-                    hint="`paceline trace --save` writes small files: no weights are needed",
+                    hint="leave its weights out, or name the file on the command line: "
+                    "`paceline plan model.onnx`",
                 )
         filename = request.query_params.get("name", "")[:200]
         return await run_in_threadpool(self.uploads.keep, filename, bytes(data))
@@ -214,6 +215,7 @@ class Views:
             "question": question, "ladders": _LADDERS, "keep": values.get("keep", ""),
             "address": question.address(), "answer": None,
             "title": self.uploads.title(question.model), "goal": _is_goal(question),
+            "endings": endings()[1:],
         }  # fmt: skip
 
     def _whole(self, template: str, request: Request, **values: object) -> Response:

@@ -28,6 +28,8 @@ class FrontEnd:
         name: Of its folder.
         schemes: What stands before the colon of its entries.
         endings: Of files that it reads.
+        only_read: Those of them that are read alone: nothing in them is run or unpickled, and no
+            other file that they name is opened.
         holds: A file by which a folder of its is known; empty where it reads none.
         module: What a Python must have to run its worker.
         classes: Packages whose objects it reads, where a user's function returns one.
@@ -37,6 +39,7 @@ class FrontEnd:
     name: str
     schemes: tuple[str, ...]
     endings: tuple[str, ...]
+    only_read: tuple[str, ...]
     holds: str
     module: str
     classes: tuple[str, ...]
@@ -106,10 +109,12 @@ def front_ends(folder: Path) -> tuple[FrontEnd, ...]:
 
 
 def _front_end(row: dict[str, str], folder: Path) -> FrontEnd:
-    schemes, endings, classes = (
-        tuple(filter(None, row[name].split("|"))) for name in ("schemes", "endings", "classes")
-    )
+    several = ("schemes", "endings", "only_read", "classes")
+    lists = {name: tuple(filter(None, row[name].split("|"))) for name in several}
     return FrontEnd(
-        name=row["name"], schemes=schemes, endings=endings, holds=row["holds"],
-        module=row["module"], classes=classes, folder=folder / row["name"],
-    )  # fmt: skip
+        **lists,
+        name=row["name"],
+        holds=row["holds"],
+        module=row["module"],
+        folder=folder / row["name"],
+    )
