@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paceline.app.api.calibration import calibrate, calibrate_list, calibrate_undo, trials
     from paceline.app.api.catalog import devices, models, offers
     from paceline.app.api.decisions import bill, feed, fits, lifecycle, own, pool
+    from paceline.app.api.diagnosis import diagnose
     from paceline.app.api.feeding import infer
     from paceline.app.api.machine import (
         ceilings,
@@ -79,6 +80,7 @@ __all__ = [
     "compare",
     "deploy",
     "devices",
+    "diagnose",
     "doctor",
     "export",
     "feed",
@@ -140,6 +142,7 @@ HOMES = {
     "train": "paceline.app.api.training",
     "web": "paceline.app.web.serving",
     "infer": "paceline.app.api.feeding",
+    "diagnose": "paceline.app.api.diagnosis",
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.planning.goal.files"),
     **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
     **dict.fromkeys((n for n in __all__ if n.startswith("run")), "paceline.app.api.running"),

@@ -298,6 +298,10 @@ MEASURED: dict[str, dict[str, str | None]] = {
         "--calibration": "{calibration}", "--on": "slurm", "--set": "partition=gpu", "--in": "/tmp",
         "--detach": None,
     },
+    "diagnose -- true": {
+        "--limit": "9s", "--device": "a100", "--facts": "{lab}", "--calibration": "{calibration}",
+        "--runs": "{folder}",
+    },
     "train net --data generated": {
         "--epochs": "9", "--batch": "9", "--optimizer": "adamw",
         "--rate": "0.5", "--size": "64", "--classes": "9", "--samples": "9", "--seed": "9",

@@ -225,6 +225,7 @@ def test_an_option_of_a_measurement_reaches_what_is_measured(
     monkeypatch.setattr(measuring, "measure", stop)
     for name in ("run", "runs_list", "runs_show", "runs_follow", "runs_stop"):
         monkeypatch.setattr(running, name, stop)
+    monkeypatch.setattr("paceline.app.api.diagnosis.diagnose", stop)
     monkeypatch.setattr("paceline.app.api.pages.find_ceilings", stop)
     monkeypatch.setattr("paceline.app.web.serving.web", without_ready)
     monkeypatch.setattr("paceline.app.api.feeding.measure_folder", stop)

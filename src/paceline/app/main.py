@@ -44,12 +44,13 @@ VERBS: Mapping[str, str] = {
     "trials": "paceline.app.verbs.trials",
     "run": "paceline.app.verbs.run",
     "runs": "paceline.app.verbs.run",
+    "diagnose": "paceline.app.verbs.diagnose",
     "train": "paceline.app.verbs.train",
     "web": "paceline.app.verbs.web",
 }
 
 #: Verbs that take a command after ``--``.
-_WITH_COMMAND = frozenset({"run"})
+_WITH_COMMAND = frozenset({"run", "diagnose"})
 #: Verbs that take a script after ``--`` in the place of a model.
 _WITH_SCRIPT = frozenset({"plan", "predict", "trace"})
 

@@ -1,4 +1,4 @@
-"""Watched runs as text and tables."""
+"""Watched runs, and what slows a script, as text and tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from paceline.planfile import Interval
 from paceline.reporting.tables import Column, Table
 from paceline.units import format_bytes, format_duration, format_percent, format_usd
+from paceline.watch.causes import Cause
+from paceline.watch.diagnosing import Diagnosis
 from paceline.watch.folder import Run
 from paceline.watch.steps import StepTimes
 from paceline.watch.verdict import LedgerLine, RunSummary
@@ -148,3 +150,77 @@ def _state(state: str, status: int | None) -> str:
     if state != "failed" or status is None:
         return state
     return f"failed (status {status})" if status > 0 else f"ended by signal {-status}"
+
+
+def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
+    """What a step takes, and of what."""
+    job = " · ".join(f"{name} {value}".strip() for name, value in found.job.items())
+    tried = f"tried for {format_duration(found.seconds, 2)}, then ended"
+    yield " · ".join(filter(None, (job, tried)))
+    yield _kept(found)
+    step = found.step_s.mid
+    yield f"a step takes {format_duration(step)}" + _by_the_clock(found)
+    if found.device_s is not None:
+        waits_s = max(0.0, step - found.device_s)
+        rate = found.loader_batches_per_s
+        says = "" if rate is None else f"   the loader alone delivers {rate:.3g} batches a second"
+        yield _part("waiting for input", waits_s, step) + says
+        yield _part("the rest", step - waits_s, step) + "   with its batch there already"
+    if found.crowd is not None and found.is_crowded:
+        crowd = found.crowd
+        yield (
+            f"the machine is crowded: other programs use {crowd.others_cores:.1f} of "
+            f"{crowd.num_cores} cores, and the training thread stands "
+            f"{format_percent(crowd.stood_frac)} of its time in line; the figures leave that out, "
+            "and are less sure for it"
+        )
+    if not found.is_whole:
+        yield "the script ended before everything was tried: what follows is part of it"
+
+
+def _kept(found: Diagnosis) -> str:
+    saves = f"{found.num_saves} saves" if found.num_saves else "what it wrote"
+    return f"nothing was saved: {saves} went into a folder that is deleted"
+
+
+def _by_the_clock(found: Diagnosis) -> str:
+    if found.wall_s < 1.05 * found.step_s.mid:
+        return ""
+    return f" ({format_duration(found.wall_s)} by the clock, with the time in line for a core)"
+
+
+def _part(name: str, part_s: float, step_s: float) -> str:
+    return f"  {name:<18}{format_duration(part_s):>9}{format_percent(part_s / step_s):>6}"
+
+
+def causes_table(found: Diagnosis) -> Table:
+    """What would help, a line per cause."""
+    return Table(
+        columns=(
+            Column(title="", is_number=True),
+            Column(title="what would help", min_width=24),
+            Column(title="step", is_number=True),
+            Column(title="gain", is_number=True),
+            Column(title="known by"),
+        ),
+        rows=tuple(_row(number, one) for number, one in enumerate(found.causes, 1)),
+    )
+
+
+def _row(number: int, cause: Cause) -> tuple[str, ...]:
+    step = f"{format_duration(cause.step_s.low)} to {format_duration(cause.step_s.high)}"
+    known = cause.known_by + (", changes training" if cause.changes_training else "")
+    return (str(number), cause.remedy, step, f"{cause.gain:.2f} ×", known)
+
+
+def last_lines(found: Diagnosis) -> Iterator[str]:
+    """Why, what does not help, and what to do next."""
+    if not found.causes:
+        yield "nothing that was tried would make it faster"
+    yield from (f"{number}  {one.text}" for number, one in enumerate(found.causes, 1))
+    if found.without_gain:
+        yield "no gain: " + ", ".join(found.without_gain)
+    if found.failed:
+        yield "the script ends when this is tried: " + ", ".join(found.failed)
+    yield from found.elsewhere
+    yield f"next: change the first, then paceline run -- {' '.join(found.command)}"

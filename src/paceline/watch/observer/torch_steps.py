@@ -14,6 +14,8 @@ _HERE = __file__
 _LOOKS_PER_PEAK = 4
 #: Between losses that are read from a GPU.
 _BETWEEN_LOSSES_NS = 500_000_000
+#: Set where a script is run to be diagnosed (`torch_trials`).
+_TRIALS_VARIABLE = "PACELINE_TRIALS"
 
 
 def install(log):
@@ -32,6 +34,8 @@ def install(log):
     _watch_loader(dataloader._BaseDataLoaderIter, marks)
     torch.autograd._make_grads = _marked_backward(torch.autograd._make_grads, marks)
     _watch_failures(log, marks)
+    if observer.os.environ.get(_TRIALS_VARIABLE):
+        marks.trials = observer.load("torch_trials").install(log, torch, marks)
 
 
 def _capture(log, torch):
@@ -56,6 +60,7 @@ class Marks:
         self.is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)
         self.optimizers = {}
         self.capture = None
+        self.trials = None
         self.wait_began_ns = 0
         self.forward_began_ns = 0
         self.backward_began_ns = 0
@@ -109,6 +114,8 @@ class Marks:
                 self._take_later(loss, now)
         if self.capture is not None:
             self._captured(self.capture.backward)
+        if self.trials is not None:
+            self.trials.backward_comes()
 
     def _take_later(self, loss, now):
         """Keep a loss of a GPU, to be read once it is computed; one in half a second.
@@ -161,10 +168,13 @@ class Marks:
         number = self.optimizers.get(id(optimizer))
         if number is None:
             number = self._met(optimizer)
-        log.rows.append(
-            (number, now, self.wait_ns, self.forward_ns, self.backward_ns, update_ns,
-             self.num_batches, self.num_backwards, self.losses)
+        row = (
+            number, now, self.wait_ns, self.forward_ns, self.backward_ns, update_ns,
+            self.num_batches, self.num_backwards, self.losses,
         )  # fmt: skip
+        log.rows.append(row)
+        if self.trials is not None:
+            self.trials.row(row)
         self._clear()
         self.forward_began_ns = 0
         if self.capture is not None:

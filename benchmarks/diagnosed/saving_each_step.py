@@ -1,0 +1,21 @@
+"""Fault: everything is saved after each step."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+data = TensorDataset(torch.randn(51200, 256), torch.randint(0, 10, (51200,)))
+loader = DataLoader(data, batch_size=512, shuffle=True, num_workers=1)
+model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.Linear(1024, 10))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+step = 0
+for _epoch in range(100):
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        step += 1
+        if step % 1 == 0:
+            torch.save({"m": model.state_dict(), "o": optimizer.state_dict()}, "last-state.pt")

@@ -1,0 +1,428 @@
+"""Why a script is slow, and what each remedy gains: from what was tried in it, the best first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from paceline.planfile import Interval
+from paceline.units import format_duration, format_percent
+from paceline.watch.blocks import Block, Found
+
+KnownBy = Literal["tried", "predicted"]
+#: Gains from which a remedy is worth a word.
+_LEAST_GAIN = 1.03
+#: What needs code to be written is named after a setting that gives nearly as much.
+_WORK_FACTOR = 1.15
+#: Share of what waiting costs that other workers must win to be its remedy.
+_CLOSED_FRAC = 0.4
+#: Share of making a batch from which a part of it is named.
+_PART_FRAC = 0.25
+#: Share of a step that making its batch takes, per worker, where that is what is waited for.
+_MAKES_FRAC = 0.1
+#: Steps of a log, of a save, of an accumulation, where each step has one now.
+_LOG_EVERY, _SAVE_EVERY, _ACCUMULATED = 50, 500, 4
+#: Of a statement's time, how far the prediction may be off.
+_LINE_ERROR = 0.2
+#: How much slower than the others a rank is that is called slow.
+_SLOW_RANK = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One thing that makes a step longer than it need be.
+
+    Attributes:
+        kind: Short name, such as ``no-workers``.
+        text: What is seen, with its numbers.
+        remedy: What to change.
+        step_s: A step of as many samples once it is changed.
+        gain: As it is, over that.
+        known_by: Whether the change was tried in the script, or is predicted from measured parts.
+        changes_training: Whether the change alters numbers, and not time alone.
+        is_work: Whether code has to be written, and not a setting changed.
+    """
+
+    kind: str
+    text: str
+    remedy: str
+    step_s: Interval
+    gain: float
+    known_by: KnownBy
+    changes_training: bool = False
+    is_work: bool = False
+
+
+def ranked_causes(found: Found) -> tuple[Cause, ...]:
+    """What would help: first what changes time alone, then what changes numbers; best first.
+
+    Args:
+        found: What was measured.
+    """
+    every = [one for look in _LOOKS for one in look(found)]
+    kept = [one for one in every if one.gain >= _LEAST_GAIN and one.step_s.high < _own_s(found)]
+    return tuple(sorted(kept, key=_order))
+
+
+def without_gain(found: Found) -> tuple[str, ...]:
+    """What was tried and helps nothing, in words."""
+    kinds = {one.kind for one in ranked_causes(found)}
+    helped = [name for name, shown in _TRIED.items() if shown & kinds]
+    tried = dict.fromkeys(one.name for one in found.blocks)
+    return tuple(
+        words(name)
+        for name in tried
+        if any(name.startswith(one) for one in _TRIED)
+        if not any(name.startswith(one) for one in helped)
+    )
+
+
+def _order(cause: Cause) -> tuple[bool, float]:
+    return cause.changes_training, cause.step_s.mid * (_WORK_FACTOR if cause.is_work else 1.0)
+
+
+#: How names of trials begin, and the causes that they show.
+_TRIED: Mapping[str, frozenset[str]] = {
+    "workers": frozenset({"no-workers", "few-workers", "too-many-workers"}),
+    "persistent": frozenset({"workers-restart"}),
+    "threads": frozenset({"threads"}),
+    "batch": frozenset({"small-batch"}),
+    "bf16": frozenset({"fp32"}),
+    "fp32": frozenset({"fp64"}),
+    "frozen": frozenset({"needless-gradients"}),
+    "all used": frozenset({"finds-unused"}),
+    "no saves": frozenset({"saves"}),
+    "collate": frozenset({"slow-collate"}),
+}
+
+
+def words(name: str) -> str:
+    """What was tried, as printed.
+
+    >>> words("workers 2")
+    'num_workers=2'
+    """
+    what, _, number = name.partition(" ")
+    plain = {
+        "bf16": "autocast bf16", "all used": "find_unused_parameters=False",
+        "persistent": "persistent_workers=True", "no saves": "no saves",
+        "collate": "default collate",
+        "frozen": "requires_grad_(False)", "fp32": "FP32",
+    }  # fmt: skip
+    if name in plain:
+        return plain[name]
+    times = {"workers": "num_workers=", "threads": "threads ", "batch": "batch "}
+    return times.get(what, what + " ") + number.replace("x", "× ")
+
+
+def _own_s(found: Found) -> float:
+    return found.step_s("own")
+
+
+def _tried(
+    found: Found, name: str, kind: str, text: str, remedy: str, **more: Any
+) -> Iterator[Cause]:
+    """A cause whose remedy was tried, beside the script as it is or one batch again and again."""
+    beside = "replay" if name.startswith("batch") else "own"
+    ratio = found.ratio(name, beside)
+    if ratio is None:
+        return
+    own_s = _own_s(found)
+    base_s = found.step_s(beside)
+    rest_s = max(0.0, own_s - base_s) if beside == "replay" else 0.0
+    promised = Interval(
+        low=rest_s + base_s * ratio.low, mid=rest_s + base_s * ratio.mid,
+        high=rest_s + base_s * ratio.high,
+    )  # fmt: skip
+    yield _cause(found, kind, text, remedy, promised, "tried", **more)
+
+
+def _cause(
+    found: Found, kind: str, text: str, remedy: str, step_s: Interval, known_by: KnownBy,
+    **more: bool,
+) -> Cause:  # fmt: skip
+    gain = _own_s(found) / step_s.mid if step_s.mid > 0 else float("inf")
+    return Cause(
+        kind=kind, text=text, remedy=remedy, step_s=step_s, gain=gain, known_by=known_by, **more
+    )
+
+
+def _less(found: Found, saved_s: float) -> Interval:
+    """A step without so many seconds of it."""
+    own_s = _own_s(found)
+    error_s = _LINE_ERROR * saved_s
+    rest_s = max(0.02 * own_s, own_s - saved_s)
+    return Interval(low=max(0.0, rest_s - error_s), mid=rest_s, high=min(own_s, rest_s + error_s))
+
+
+def _is_starved(found: Found) -> bool:
+    return _gap_s(found) > 0.04 * _own_s(found)
+
+
+def _gap_s(found: Found) -> float:
+    """What a step loses by its input: as it is, less with batches that are there."""
+    return _own_s(found) - found.step_s("replay")
+
+
+def _loaders(found: Found) -> Iterator[Cause]:
+    """Other numbers of workers."""
+    now = found.facts.get("num_workers")
+    names = [
+        one for one in dict.fromkeys(b.name for b in found.blocks) if one.startswith("workers")
+    ]
+    ratios = {one: ratio for one in names if (ratio := found.ratio(one, "own")) is not None}
+    if not ratios or now is None or not _is_starved(found):
+        return
+    best = _fewest(ratios)
+    workers, own_s = int(best.split()[1]), _own_s(found)
+    gained_s = own_s * (1.0 - ratios[best].mid)
+    if gained_s < _CLOSED_FRAC * _gap_s(found):
+        return
+    wait = format_percent(_gap_s(found) / own_s)
+    remedy = f"num_workers={workers}"
+    if now == 0:
+        text = f"no loader workers: input takes {wait} of a step, in the training process itself"
+        yield from _tried(found, best, "no-workers", text, remedy)
+    elif workers > now:
+        text = f"{now} loader workers deliver too little: input takes {wait} of a step"
+        yield from _tried(found, best, "few-workers", text, remedy)
+    else:
+        cores = found.facts.get("num_cores", 1)
+        text = f"{now} loader workers on {cores} cores cost {wait} of a step"
+        yield from _tried(found, best, "too-many-workers", text, remedy)
+
+
+def _fewest(ratios: Mapping[str, Interval]) -> str:
+    """The fewest workers that do nearly as well as the best number."""
+    best = min(one.mid for one in ratios.values())
+    good = [name for name, one in ratios.items() if one.mid <= 1.03 * best]
+    return min(good, key=lambda name: int(name.split()[1]))
+
+
+def _restarts(found: Found) -> Iterator[Cause]:
+    steps = found.facts.get("epoch_steps")
+    now = found.facts.get("num_workers")
+    text = f"{now} loader workers are started anew every {steps} steps"
+    kind = "workers-restart"
+    yield from _tried(found, "persistent", kind, text, "persistent_workers=True")
+
+
+def _samples(found: Found) -> Iterator[Cause]:
+    """Work on a sample, reading it, and making a batch of samples."""
+    cost = found.probes.get("batch", {})
+    if not _is_starved(found) or not cost.get("has_indices"):
+        return
+    sample_s, collate_s = float(cost["sample_s"]), float(cost["collate_s"])
+    whole_s = sample_s + collate_s
+    workers = max(1, int(found.facts.get("num_workers") or 0))
+    if whole_s < _MAKES_FRAC * workers * _own_s(found):
+        return  # What makes it wait is not that batches take long to make.
+    cold_s = max(0.0, sample_s - float(cost["again_s"]))
+    cold_s = cold_s if cold_s > 0.5 * sample_s else 0.0
+    if cold_s > _PART_FRAC * whole_s:
+        text = (
+            f"reading samples for the first time takes {format_duration(cold_s)} a batch, "
+            f"{format_percent(cold_s / whole_s)} of making it; read again they cost nothing"
+        )
+        remedy = "keep the data in memory or on a faster disk, smaller, or read ahead"
+        yield _without_part(found, "cold-reads", text, remedy, cold_s, whole_s)
+    if collate_s > _PART_FRAC * whole_s:
+        text = (
+            f"collate_fn takes {format_duration(collate_s)} a batch, "
+            f"{format_percent(collate_s / whole_s)} of making it"
+        )
+        if found.named("collate"):
+            remedy = "leave collate_fn out: PyTorch's own gives the same batch"
+            yield from _tried(found, "collate", "slow-collate", text, remedy)
+        else:
+            remedy = "stack whole arrays in collate_fn, without a loop over elements"
+            yield _without_part(found, "slow-collate", text, remedy, collate_s, whole_s)
+    warm_s = sample_s - cold_s
+    yield from _sample_work(found, cost, warm_s, whole_s)
+
+
+def _sample_work(
+    found: Found, cost: Mapping[str, Any], sample_s: float, whole_s: float
+) -> Iterator[Cause]:
+    lines = cost.get("lines") or []
+    total_ns = sum(one["own_ns"] for one in lines)
+    if sample_s <= _PART_FRAC * whole_s:
+        return
+    worst = max(lines, key=lambda one: float(one["own_ns"]), default=None)
+    share = worst["own_ns"] / total_ns if worst is not None and total_ns > 0 else 1.0
+    part_s = share * sample_s
+    where = f"`{worst['text']}` ({_place(worst)})" if worst is not None else "a sample"
+    text = (
+        f"{where} takes {format_duration(part_s)} a batch, {format_percent(part_s / whole_s)} of "
+        "making it"
+    )
+    remedy = "do it once beforehand, or for a whole batch at once, or with a faster library"
+    yield _without_part(found, "slow-samples", text, remedy, part_s, whole_s)
+
+
+def _without_part(
+    found: Found, kind: str, text: str, remedy: str, part_s: float, whole_s: float
+) -> Cause:
+    """A step once a part of making a batch costs nothing, down to what the device takes."""
+    own_s, device_s = _own_s(found), found.step_s("replay")
+    if found.facts.get("num_workers"):
+        rest_s = max(device_s, own_s * (1.0 - part_s / whole_s))
+    else:
+        rest_s = max(device_s, own_s - _gap_s(found) * part_s / whole_s)
+    error_s = _LINE_ERROR * (own_s - rest_s)
+    promised = Interval(low=max(device_s, rest_s - error_s), mid=rest_s, high=rest_s + error_s)
+    return _cause(found, kind, text, remedy, promised, "predicted", is_work=True)
+
+
+_READS = frozenset({"item", "tolist", "cpu", "numpy"})
+_COPIES = frozenset(
+    {"to", "cuda", "clone", "tensor", "as_tensor", "from_numpy", "copy_", "stack", "cat", "Tensor"}
+)
+_LOGS = frozenset(
+    {
+        "print", "write", "log", "info", "debug", "warning", "add_scalar", "add_scalars",
+        "add_histogram", "add_image", "log_dict", "log_metrics", "writerow", "flush", "fsync",
+        "dumps", "dump", "savefig", "histc", "histogram",
+    }
+)  # fmt: skip
+_SAVES = frozenset(
+    {"save", "save_file", "save_pretrained", "save_checkpoint", "savez", "save_state"}
+)
+
+
+def _statements(found: Found) -> Iterator[Cause]:
+    """What the script does in a step beside its model, backward and the update."""
+    for one in found.lines:
+        saved_s = float(one["own_s"])
+        calls = frozenset(one["calls"])
+        where = f"`{one['text']}` ({_place(one)}) takes {format_duration(saved_s)} of each step"
+        if calls & _SAVES:
+            if not found.named("no saves"):
+                remedy = f"save every {_SAVE_EVERY} steps"
+                less = _less(found, saved_s * (1 - 1 / _SAVE_EVERY))
+                yield _cause(found, "saves", where, remedy, less, "predicted", is_work=True)
+        elif calls & _LOGS:
+            remedy = f"log every {_LOG_EVERY} steps"
+            less = _less(found, saved_s * (1 - 1 / _LOG_EVERY))
+            yield _cause(found, "logging", where, remedy, less, "predicted", is_work=True)
+        elif one["has_loop"] and not one["away_ns"]:
+            kind, remedy = _of_loop(one, calls)
+            yield _cause(
+                found, kind, where, remedy, _less(found, saved_s), "predicted", is_work=True
+            )
+
+
+def _of_loop(one: Mapping[str, Any], calls: frozenset[str]) -> tuple[str, str]:
+    if one["is_before"] and calls & _COPIES:
+        return "sample-copies", "copy the whole batch at once, not sample by sample"
+    if calls & _READS:
+        return "item", "compute it with tensors for the whole batch, and read one number"
+    if calls & _COPIES:
+        return "sample-copies", "copy the whole batch at once, not sample by sample"
+    return "own-loop", "compute it with tensors for the whole batch, or less often"
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    end = f"–{one['end']}" if one["end"] > one["line"] else ""
+    return f"{one['file']}:{one['line']}{end}"
+
+
+def _settings(found: Found) -> Iterator[Cause]:
+    """Settings that were tried beside the script as it is."""
+    facts = found.facts
+    saves = max((one.saves for one in found.named("own")), default=0.0)
+    yield from _tried(
+        found, "no saves", "saves", f"it saves {saves:.2g} times a step",
+        f"save every {_SAVE_EVERY} steps", is_work=True,
+    )  # fmt: skip
+    yield from _tried(
+        found, "frozen", "needless-gradients",
+        f"{facts.get('num_frozen')} parameters get gradients that no optimizer uses",
+        "requires_grad_(False) for what is not trained",
+    )  # fmt: skip
+    yield from _tried(
+        found, "all used", "finds-unused", "DDP looks for unused parameters, and there are none",
+        "find_unused_parameters=False",
+    )  # fmt: skip
+    yield from _tried(
+        found, "fp32", "fp64", "it computes in FP64", "FP32: model.float(), data as float32",
+        changes_training=True,
+    )  # fmt: skip
+    yield from _tried(
+        found, "bf16", "fp32", "it computes in FP32", "torch.autocast with bfloat16",
+        changes_training=True,
+    )  # fmt: skip
+
+
+def _threads(found: Found) -> Iterator[Cause]:
+    facts = found.facts
+    names = [
+        one for one in dict.fromkeys(b.name for b in found.blocks) if one.startswith("threads")
+    ]
+    ratios = {one: ratio for one in names if (ratio := found.ratio(one, "own")) is not None}
+    if not ratios:
+        return
+    best = min(ratios, key=lambda name: ratios[name].mid)
+    number = best.split()[1]
+    ranks = facts.get("world_size", 1)
+    beside = f" in each of {ranks} ranks" if ranks > 1 else ""
+    text = f"{facts.get('num_threads')} threads{beside} on {facts.get('num_cores')} cores"
+    remedy = f"torch.set_num_threads({number}), or OMP_NUM_THREADS={number}"
+    yield from _tried(found, best, "threads", text, remedy)
+
+
+def _batches(found: Found) -> Iterator[Cause]:
+    """Larger batches: the fewest samples that do nearly as well as the best."""
+    names = [one for one in dict.fromkeys(b.name for b in found.blocks) if one.startswith("batch")]
+    ratios = {one: ratio for one in names if (ratio := found.ratio(one, "replay")) is not None}
+    if not ratios or found.facts.get("world_size", 1) > 1:
+        return
+    best = min(one.mid for one in ratios.values())
+    name = next(one for one in names if one in ratios and ratios[one].mid <= 1.1 * best)
+    times, batch = int(name.partition("x")[2]), int(found.facts["batch"])
+    text = f"a batch of {batch} is small: most of a step is overhead"
+    remedy = f"batch {times * batch} (the step is that of {batch} samples in it)"
+    yield from _tried(found, name, "small-batch", text, remedy, changes_training=True)
+
+
+def _ranks(found: Found) -> Iterator[Cause]:
+    """A rank that is slower than the others, and what the all-reduce takes."""
+    free = found.named("no sync")
+    if not free:
+        return
+    by_rank = [
+        _median([one.by_rank_s[rank] for one in free]) for rank in range(len(free[0].by_rank_s))
+    ]
+    slow_s, own_s = max(by_rank), _own_s(found)
+    others_s = _median(sorted(by_rank)[:-1])
+    if slow_s > _SLOW_RANK * others_s:
+        rank = by_rank.index(slow_s)
+        text = (
+            f"rank {rank} takes {format_duration(slow_s)} a step by itself, the others "
+            f"{format_duration(others_s)}: they wait for it"
+        )
+        remedy = f"look at rank {rank}: its data, its cores, its device"
+        promised = _less(found, slow_s - others_s)
+        yield _cause(found, "slow-rank", text, remedy, promised, "predicted", is_work=True)
+    comm_s = own_s - slow_s
+    if comm_s > 0:
+        text = f"the all-reduce takes {format_duration(comm_s)} of each step that nothing hides"
+        remedy = f"accumulate over {_ACCUMULATED} batches, no_sync() in all but the last"
+        promised = _less(found, comm_s * (1 - 1 / _ACCUMULATED))
+        yield _cause(
+            found, "all-reduce", text, remedy, promised, "predicted", changes_training=True
+        )
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+_LOOKS: Sequence[Callable[[Found], Iterator[Cause]]] = (
+    _loaders, _restarts, _samples, _statements, _settings, _threads, _batches, _ranks,
+)  # fmt: skip
+
+__all__ = ["Block", "Cause", "ranked_causes", "without_gain", "words"]

@@ -1,0 +1,204 @@
+"""Settings that are made between two steps of a script, and taken back.
+
+Standard library and torch only; runs in the user's Python. Nothing of the script is edited: what is
+changed is the process around it (threads), what its models and optimizers hold (precision, which
+parameters want gradients) and what its wrappers do (DDP).
+"""
+
+import gc
+
+import _paceline_observer as observer
+
+
+class Settings:
+    """What is set now, and how it is taken back."""
+
+    def __init__(self, torch, marks):
+        self.torch, self.marks = torch, marks
+        self.scratch = None
+        self.lines = None
+        self._undo = []
+        self._autocast = None
+        self._entered = None
+        self.was_autocast = False
+        hooks = torch.nn.modules.module
+        self._seeing = hooks.register_module_forward_pre_hook(self._see_precision)
+
+    def _see_precision(self, module, _args):
+        """In the first steps: whether the script has autocast already."""
+        kind = "cpu" if self.marks.device is None else self.marks.device.type
+        self.was_autocast |= self.torch.is_autocast_enabled(kind)
+
+    def facts(self):
+        """What decides which settings are worth a trial."""
+        torch = self.torch
+        self._seeing.remove()
+        optimizers = _alive(torch.optim.Optimizer)
+        trained = {id(p) for one in optimizers for g in one.param_groups for p in g["params"]}
+        parameters = [p for one in optimizers for g in one.param_groups for p in g["params"]]
+        first = parameters[0]
+        wrapped = _alive(torch.nn.parallel.DistributedDataParallel)
+        weights = {str(p.dtype) for p in parameters if p.is_floating_point()}
+        return {
+            "device": first.device.type,
+            "weights": max(weights, key=len) if len(weights) == 1 else "",
+            "num_frozen": 0 if wrapped else len(self._needless(trained)),
+            "may_bf16": weights == {"torch.float32"} and self._may_bf16(first.device),
+            "num_saves": 0 if self.scratch is None else self.scratch.num_saves,
+            "is_ddp": bool(wrapped),
+            "finds_unused": any(one.find_unused_parameters for one in wrapped),
+            "has_no_unused": all(p.grad is not None for p in parameters if p.requires_grad),
+        }
+
+    def _may_bf16(self, device):
+        torch = self.torch
+        if self.was_autocast:
+            return False
+        if device.type == "cuda":
+            return torch.cuda.is_bf16_supported()
+        try:
+            with open("/proc/cpuinfo") as file:
+                flags = next((line for line in file if line.startswith("flags")), "")
+        except OSError:
+            return False
+        return device.type == "cpu" and ("avx512_bf16" in flags or "amx_bf16" in flags)
+
+    def _needless(self, trained):
+        """Parameters that get gradients and belong to no optimizer."""
+        found = {}
+        for module in _alive(self.torch.nn.Module):
+            for p in (module.__dict__.get("_parameters") or {}).values():
+                if p is not None and id(p) not in trained and p.grad is not None:
+                    found[id(p)] = p
+        return list(found.values())
+
+    def make(self, wanted):
+        """Make settings; what goes wrong is taken back."""
+        for name, value in wanted.items():
+            getattr(self, "_set_" + name)(value)
+
+    def undo(self):
+        """Take everything back, the last first."""
+        self._leave_autocast()
+        while self._undo:
+            self._undo.pop()()
+
+    def batch_comes(self):
+        """A batch is handed out: the forward pass begins."""
+        if self._autocast is not None and self._entered is None:
+            self._entered = self.torch.autocast(*self._autocast)
+            self._entered.__enter__()
+
+    def backward_comes(self):
+        """``backward`` is called."""
+        self._leave_autocast()
+
+    def _leave_autocast(self):
+        if self._entered is not None:
+            self._entered.__exit__(None, None, None)
+            self._entered = None
+
+    def _set_threads(self, number):
+        before = self.torch.get_num_threads()
+        self.torch.set_num_threads(number)
+        self._undo.append(lambda: self.torch.set_num_threads(before))
+
+    def _set_autocast(self, dtype):
+        kind = self.marks.device.type if self.marks.device is not None else "cpu"
+        self._autocast = (kind, getattr(self.torch, dtype))
+
+        def off():
+            self._autocast = None
+
+        self._undo.append(off)
+
+    def _set_saves(self, value):
+        scratch, before = self.scratch, self.scratch.is_saving
+        scratch.is_saving = value
+        self._undo.append(lambda: setattr(scratch, "is_saving", before))
+
+    def _set_frozen(self, _value):
+        optimizers = _alive(self.torch.optim.Optimizer)
+        trained = {id(p) for one in optimizers for g in one.param_groups for p in g["params"]}
+        found = self._needless(trained)
+        for p in found:
+            p.requires_grad_(False)
+        self._undo.append(lambda: [p.requires_grad_(True) for p in found])
+
+    def _set_find_unused(self, value):
+        for one in _alive(self.torch.nn.parallel.DistributedDataParallel):
+            self._rebuild(one, value)
+            self._undo.append(lambda one=one: self._rebuild(one, not value))
+
+    def _rebuild(self, wrapped, value):
+        """Give a DDP a new reducer that looks for unused parameters or does not."""
+        wrapped.find_unused_parameters = value
+        parameters, is_sparse = wrapped._build_params_for_reducer()
+        names = wrapped._build_debug_param_to_name_mapping(parameters)
+        wrapped._ddp_init_helper(parameters, is_sparse, names, wrapped.static_graph)
+
+    def _set_sync(self, value):
+        for one in _alive(self.torch.nn.parallel.DistributedDataParallel):
+            before, one.require_backward_grad_sync = one.require_backward_grad_sync, value
+            self._undo.append(
+                lambda one=one, before=before: setattr(one, "require_backward_grad_sync", before)
+            )
+
+    def _set_fp32(self, _value):
+        torch = self.torch
+        changed = [t for t in self._doubles() if t.is_floating_point()]
+        _cast(torch, changed, torch.float32)
+        handle = torch.nn.modules.module.register_module_forward_pre_hook(self._as_float)
+
+        def back():
+            handle.remove()
+            _cast(torch, changed, torch.float64)
+
+        self._undo.append(back)
+
+    def _doubles(self):
+        """Parameters, buffers and states of optimizers in FP64."""
+        torch = self.torch
+        found = {}
+        for module in _alive(torch.nn.Module):
+            for name in ("_parameters", "_buffers"):
+                for t in (module.__dict__.get(name) or {}).values():
+                    if t is not None and t.dtype == torch.float64:
+                        found[id(t)] = t
+        for optimizer in _alive(torch.optim.Optimizer):
+            for state in optimizer.state.values():
+                for t in state.values() if isinstance(state, dict) else ():
+                    if isinstance(t, torch.Tensor) and t.dtype == torch.float64 and t.ndim:
+                        found[id(t)] = t
+        return list(found.values())
+
+    def _as_float(self, _module, args):
+        double = self.torch.float64
+        if any(isinstance(one, self.torch.Tensor) and one.dtype == double for one in args):
+            return tuple(
+                one.float() if isinstance(one, self.torch.Tensor) and one.dtype == double else one
+                for one in args
+            )
+        return None
+
+    def lines_begin(self, frame):
+        """Time the script's own lines from now on."""
+        self.lines = observer.load("torch_lines").Lines(self.torch)
+        self.lines.begin(frame)
+
+    def lines_end(self):
+        """What they took."""
+        lines, self.lines = self.lines, None
+        return lines.end()
+
+
+def _cast(torch, tensors, dtype):
+    with torch.no_grad():
+        for t in tensors:
+            if isinstance(t, torch.nn.Parameter):
+                t.grad = None
+            t.data = t.data.to(dtype)
+
+
+def _alive(kind):
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]

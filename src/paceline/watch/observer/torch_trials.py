@@ -1,0 +1,452 @@
+"""Experiments inside a training script that is not edited: what a step takes as it is, and changed.
+
+Standard library and torch only; runs in the user's Python. The script's own loop asks a loader for
+batches: what it is handed decides what is tried. It gets its own batches, one batch again and
+again, batches of the same loader with another number of workers, or several batches as one; and
+between two steps a setting is made and taken back (`torch_settings`). When all is tried the process
+ends; it never comes to the script's own end.
+
+With several ranks the first decides and writes down what is tried next; the others read it at the
+same step, so that all stay in step.
+"""
+
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+
+import _paceline_observer as observer
+
+#: Set where trials are wanted: JSON with ``limit_s`` and ``skip``, names of trials to leave out.
+TRIALS_VARIABLE = "PACELINE_TRIALS"
+clock = observer.clock
+_NUM_WARM_STEPS = 6
+_NUM_KEPT_BATCHES = 4
+_DRAIN_S = 2.0
+#: Parts of a step, in the order of a row of `torch_steps`.
+_PARTS = ("wait", "forward", "backward", "update")
+_PATIENCE_S = 120.0
+
+
+def install(log, torch, marks):
+    """Put the trials in: every loader's ``__next__`` asks them first."""
+    from torch.utils.data import dataloader
+
+    trials = Trials(log, torch, marks, json.loads(os.environ[TRIALS_VARIABLE]))
+    kind = dataloader._BaseDataLoaderIter
+    plain_init, plain_next = kind.__init__, kind.__next__
+
+    def __init__(self, loader):
+        plain_init(self, loader)
+        self._paceline_loader = loader
+
+    def __next__(self):
+        if trials.is_inside or os.getpid() != trials.process:
+            return plain_next(self)
+        return trials.next_of(self, plain_next)
+
+    kind.__init__, kind.__next__ = __init__, __next__
+    return trials
+
+
+class Trials:
+    """What is tried now, and what was found."""
+
+    def __init__(self, log, torch, marks, options):
+        self.log, self.torch, self.marks, self.options = log, torch, marks, options
+        self.process = os.getpid()
+        self.settings = observer.load("torch_settings").Settings(torch, marks)
+        self.scratch = self.settings.scratch = observer.load("scratch").install(log.folder)
+        self.is_inside = False
+        self.num_steps = 0
+        self.has_updated = False
+        self.kept = {}
+        self.feeds = {}
+        self.plan = []
+        self.num_chunks = 0
+        self.results = []
+        self.block = None
+        self.called = []
+        self.rows = []
+        self.began_s = 0.0
+        self.since_ns = self.stood_ns = 0
+        self.frame = None
+
+    def row(self, row):
+        """An optimizer has stepped."""
+        self.has_updated = True
+        self.rows.append(row)
+
+    def backward_comes(self):
+        """``backward`` is called."""
+        self.settings.backward_comes()
+
+    def next_of(self, iterator, plain_next):
+        """The batch that a loader gives now."""
+        if self.has_updated:
+            self.has_updated = False
+            self.frame = sys._getframe(2)
+            self._end_of_step()
+            self.called = []
+        if all(one is not iterator for one in self.called):
+            self.called.append(iterator)
+        if self.block is None:
+            batch = plain_next(iterator)
+            kept = self.kept.setdefault(id(iterator._paceline_loader), [])
+            kept.append(batch)
+            del kept[:-_NUM_KEPT_BATCHES]
+        else:
+            batch = self._fed(iterator)
+        self.settings.batch_comes()
+        return batch
+
+    def _fed(self, iterator):
+        """A batch of this block."""
+        lines = self.settings.lines
+        if lines is not None:
+            lines.waits(True)
+        self.marks.wait_begins()
+        self.is_inside = True
+        try:
+            return self._feed(iterator).next()
+        finally:
+            self.is_inside = False
+            self.marks.wait_ends()
+            if lines is not None:
+                lines.waits(False)
+
+    def _feed(self, iterator):
+        """Where batches come from in this block."""
+        loader = iterator._paceline_loader
+        how = self.block["feed"]
+        key = (id(loader), json.dumps(how))
+        if key not in self.feeds:
+            self.feeds[key] = feed_of(self.torch, how, iterator, self.kept.get(id(loader), []))
+        return self.feeds[key]
+
+    def _end_of_step(self):
+        """A step is done: it counts, and the next block begins if this one is full."""
+        now = clock()
+        self.num_steps += 1
+        rows, self.rows = self.rows, []
+        if self.block is None:
+            self._warm_step(now, rows)
+        else:
+            self._count(now, rows)
+        self.stood_ns = stood_ns()
+        self.since_ns = clock()
+
+    def _warm_step(self, now, rows):
+        if self.since_ns:
+            self.results.append((now - self.since_ns) / 1e9)
+        if self.num_steps < _NUM_WARM_STEPS:
+            return
+        step_s = statistics.median(self.results)
+        self.began_s = time.monotonic()
+        self.facts = self._facts(step_s)
+        self.log.event("trials", **self.facts)
+        self.results = []
+        self.is_inside = True
+        self._next_block()
+        self.is_inside = False
+
+    def _facts(self, step_s):
+        """What decides what is worth a trial."""
+        loader = self.called[0]._paceline_loader if self.called else None
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        facts = {
+            "step_s": step_s,
+            "num_cores": cores or 1,
+            "num_threads": self.torch.get_num_threads(),
+            "num_workers": getattr(loader, "num_workers", None),
+            "prefetch_factor": getattr(loader, "prefetch_factor", None) or 2,
+            "persistent": bool(getattr(loader, "persistent_workers", False)),
+            "pinned": bool(getattr(loader, "pin_memory", False)),
+            "batch": _batch_of(self.torch, self.kept, loader),
+            "epoch_steps": observer.quietly(len, loader),
+            "world_size": observer._world_size(),
+            "rank": observer._rank(),
+            "started_with": os.environ.get("OMP_NUM_THREADS"),
+        }
+        facts.update(self.settings.facts())
+        return facts
+
+    def _count(self, now, rows):
+        block = self.block
+        block["seen"] += 1
+        if block["seen"] <= block["warm"]:
+            if block["seen"] == block["warm"]:
+                self._measure_begins()
+            elif block["seen"] == 1 and block.get("lines"):
+                self.settings.lines_begin(self.frame)
+            return
+        block["steps"].append(now - self.since_ns)
+        block["stood"].append(stood_ns() - self.stood_ns)
+        for place, part in enumerate(_PARTS, 2):
+            block["parts"][part] += sum(row[place] for row in rows)
+        block["num_batches"] += sum(row[6] for row in rows)
+        if len(block["steps"]) >= block["num_steps"] or self._is_hopeless():
+            self.is_inside = True
+            self._end_block()
+            self._next_block()
+            self.is_inside = False
+
+    def _is_hopeless(self):
+        """Whether a block is far slower than the script; ranks stay in step, so one alone asks."""
+        steps = self.block["steps"]
+        limit_ns = 2e9 * self.block["num_steps"] * self.block.get("times", 1) * self.facts["step_s"]
+        return self.facts["world_size"] == 1 and len(steps) > 2 and sum(steps) > limit_ns
+
+    def _measure_begins(self):
+        self.block["machine"] = machine_use()
+        self.block["num_saves"] = self.scratch.num_saves
+        if self.settings.lines is not None:
+            self.settings.lines.settle()
+
+    def _end_block(self):
+        block, self.block = self.block, None
+        found = {"lines": self.settings.lines_end()} if block.get("lines") else {}
+        self.settings.undo()
+        block["machine"] = [b - a for a, b in zip(block["machine"], machine_use())]
+        block["num_saves"] = self.scratch.num_saves - block["num_saves"]
+        feeds = [feed for key, feed in self.feeds.items() if key[1] == json.dumps(block["feed"])]
+        block["num_epochs"] = sum(feed.num_epochs for feed in feeds)
+        for feed in feeds:
+            feed.num_epochs = 0
+        if block["is_last_use"]:
+            self.feeds = {k: v for k, v in self.feeds.items() if v not in feeds}
+            del feeds
+            gc.collect()
+        self.results.append(block)
+        told = {k: v for k, v in block.items() if k not in ("seen", "is_last_use", "lines")}
+        self.log.event("block", **told, **found)
+        self.log.flush()
+
+    def _next_block(self):
+        """Begin the next block of the plan; end the process after the last."""
+        while True:
+            if not self.plan:
+                self.plan = self._next_chunk()
+            if not self.plan:
+                self._finish()
+            block = self.plan.pop(0)
+            if block.get("probe"):
+                observer.quietly(self._probe, block)
+                continue
+            rest = [one for one in self.plan if one.get("feed") == block["feed"]]
+            is_last_use = not rest and block["feed"]["as"] == "loader"
+            self.block = dict(block, steps=[], stood=[], seen=0, num_batches=0)
+            self.block.update(is_last_use=is_last_use, parts=dict.fromkeys(_PARTS, 0))
+            self.log.event("trial", name=block["name"])
+            self.log.flush()
+            self.settings.make(block["settings"])
+            if not block["warm"]:
+                self._measure_begins()
+            return
+
+    def _next_chunk(self):
+        """What is tried next, as the first rank decides it."""
+        self.num_chunks += 1
+        path = os.path.join(self.log.folder, "trials-%d.json" % self.num_chunks)
+        if self.facts["rank"] == 0:
+            elapsed_s = time.monotonic() - self.began_s
+            planning = observer.load("trial_plan")
+            chunk = planning.chunk(
+                self.num_chunks, self.facts, self.results, elapsed_s, self.options
+            )
+            with open(path + ".draft", "w") as file:
+                json.dump(chunk, file)
+            os.replace(path + ".draft", path)
+            return chunk
+        until = time.monotonic() + _PATIENCE_S
+        while not os.path.exists(path) and time.monotonic() < until:
+            time.sleep(0.005)
+        with open(path) as file:
+            return json.load(file)
+
+    def _probe(self, block):
+        """Measure the loader by itself: what it delivers, and what one batch of it costs."""
+        inside = observer.load("torch_input")
+        iterator = self.called[0]
+        if block["probe"] == "drain":
+            self.block = dict(block, feed={"as": "own"})
+            found = inside.drained(self._feed(iterator), block["num_skipped"], _DRAIN_S)
+            self.block = None
+        else:
+            found = inside.cost_of_a_batch(self.torch, iterator._paceline_loader)
+        if found is not None:
+            self.results.append(dict(found, name=block["probe"]))
+            self.log.event("probe", name=block["probe"], **found)
+
+    def _finish(self):
+        """The end of the throwaway run."""
+        self.settings.undo()
+        self.log.event("trials_done", seconds=time.monotonic() - self.began_s)
+        self.log.close()
+        for child in _children():
+            child.kill()
+        os._exit(0)
+
+
+class Feed:
+    """Batches of a loader, epoch after epoch."""
+
+    def __init__(self, loader, iterator=None):
+        self.loader = loader
+        self.iterator = iterator
+        self.num_epochs = 0
+
+    def next(self):
+        """The next batch; a new epoch begins when one has ended."""
+        for _ in range(2):
+            if self.iterator is None:
+                from torch.utils.data import DataLoader
+
+                self.iterator = DataLoader.__iter__(self.loader)
+                self.num_epochs += 1
+            try:
+                return next(self.iterator)
+            except StopIteration:
+                self.iterator = None
+        raise StopIteration
+
+
+class Replay:
+    """The same few batches again and again."""
+
+    num_epochs = 0
+
+    def __init__(self, batches):
+        self.batches = batches
+        self.place = 0
+
+    def next(self):
+        """The next of them; a container of its own, its tensors shared."""
+        self.place += 1
+        return _shallow(self.batches[self.place % len(self.batches)])
+
+
+def feed_of(torch, how, iterator, kept):
+    """Where batches come from.
+
+    ``{"as": "own"}`` the loader of the script; ``"replay"`` the batches that were kept, ``times``
+    of them made into one; ``"loader"`` a loader like it with other ``workers``, ``persistent``,
+    ``collate`` or with samples that cost nothing (``free_samples``).
+    """
+    loader = iterator._paceline_loader
+    if how["as"] == "own":
+        return Feed(loader, iterator)
+    if how["as"] == "replay":
+        times = how.get("times", 1)
+        if times == 1:
+            return Replay(kept)
+        many = (kept * times)[:times]
+        return Replay([joined(torch, many)])
+    return Feed(_loader_like(torch, loader, how))
+
+
+def _loader_like(torch, loader, how):
+    """A loader with the same samples in the same batches, and other settings."""
+    data = torch.utils.data
+    workers = how.get("workers", loader.num_workers)
+    dataset = loader.dataset
+    collate = loader.collate_fn
+    if how.get("free_samples"):
+        dataset = observer.load("torch_input").FreeSamples(dataset, loader)
+    if how.get("collate") == "default":
+        collate = data.default_collate
+    settings = {
+        "num_workers": workers,
+        "collate_fn": collate,
+        "pin_memory": how.get("pinned", loader.pin_memory),
+        "worker_init_fn": loader.worker_init_fn,
+        "timeout": loader.timeout if workers else 0,
+        "generator": loader.generator,
+    }
+    if workers:
+        settings["persistent_workers"] = how.get("persistent", loader.persistent_workers)
+        settings["prefetch_factor"] = loader.prefetch_factor or 2
+        settings["multiprocessing_context"] = loader.multiprocessing_context
+    if isinstance(dataset, data.IterableDataset) or loader.batch_sampler is None:
+        settings.update(batch_size=loader.batch_size, drop_last=loader.drop_last)
+        if not isinstance(dataset, data.IterableDataset):
+            settings["sampler"] = loader.sampler
+    else:
+        settings["batch_sampler"] = loader.batch_sampler
+    return data.DataLoader(dataset, **settings)
+
+
+def _shallow(batch):
+    if isinstance(batch, dict):
+        return type(batch)({key: _shallow(value) for key, value in batch.items()})
+    return list(batch) if type(batch) is list else batch
+
+
+def joined(torch, batches):
+    """Several batches as one, along their first dimension.
+
+    Raises:
+        TypeError: They hold something that has no such dimension.
+    """
+    first = batches[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(batches) if first.ndim else first
+    if isinstance(first, dict):
+        return type(first)({k: joined(torch, [one[k] for one in batches]) for k in first})
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(joined(torch, list(part)) for part in zip(*batches)))
+    if isinstance(first, (list, tuple)):
+        if first and isinstance(first[0], (str, int, float)):
+            return type(first)(value for one in batches for value in one)
+        return type(first)(joined(torch, list(part)) for part in zip(*batches))
+    raise TypeError("%s cannot be joined" % type(first).__name__)
+
+
+def _batch_of(torch, kept, loader):
+    size = getattr(loader, "batch_size", None)
+    if size is None:
+        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size
+
+
+def stood_ns(task="thread-self"):
+    """Nanoseconds that a thread, this one if none is named, stood in line for a core so far."""
+    try:
+        with open("/proc/%s/schedstat" % task) as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def machine_use():
+    """Seconds so far.
+
+    By the clock, of all cores busy, of this process with its children, and that its children stood
+    in line for a core.
+    """
+    busy_s = 0.0
+    try:
+        with open("/proc/stat") as file:
+            user, nice, system, _, _, irq, soft, steal = map(int, file.readline().split()[1:9])
+        busy_s = (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        pass
+    found = os.times()
+    own_s = found.user + found.system + found.children_user + found.children_system
+    stood_s = 0.0
+    for child in _children():
+        stood_s += stood_ns(child.pid) / 1e9
+        try:
+            with open("/proc/%d/stat" % child.pid) as file:
+                words = file.read().rpartition(")")[2].split()
+            own_s += (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            continue
+    return [time.monotonic(), busy_s, own_s, stood_s]
+
+
+def _children():
+    multiprocessing = sys.modules.get("multiprocessing")
+    return multiprocessing.active_children() if multiprocessing else ()

@@ -1,0 +1,188 @@
+"""What is tried next in a script, from what is known of it: pure functions of mappings and lists.
+
+Standard library only; runs in the user's Python, in the first rank.
+"""
+
+import statistics
+
+#: A block of steps takes about so long, within these numbers of steps.
+BLOCK_S, LEAST_STEPS, MOST_STEPS = 1.0, 6, 24
+_NUM_ROUNDS = 4
+#: Share of a step in waiting from which other loaders are tried.
+_WAIT_FRAC = 0.04
+#: Batches of so many samples are tried larger.
+_LARGE_BATCH = 512
+#: Share of the time that may be gone when a further chunk begins.
+_LAST_FRAC = 0.75
+#: What takes so much longer is not tried again.
+_SLOWER = 1.15
+OWN = {"as": "own"}
+REPLAY = {"as": "replay"}
+
+
+def chunk(number, facts, results, elapsed_s, options):
+    """The next blocks and probes; empty when all is done.
+
+    Args:
+        number: Of the chunk, 1 being the first.
+        facts: What was read in the warm steps.
+        results: Blocks and probes so far.
+        elapsed_s: Since the first block.
+        options: ``limit_s``, and ``skip`` with names of trials to leave out.
+    """
+    skipped = set(options.get("skip", ()))
+    if number == 1:
+        found = _first(facts)
+    elif options.get("is_measured_only"):
+        found = [block("own", facts, is_cold=True)] * 4 if number == 2 else []
+    elif number <= _NUM_ROUNDS + 1 and elapsed_s < _LAST_FRAC * options["limit_s"]:
+        found = _round(facts, results, number)
+    else:
+        found = []
+    return [one for one in found if one["name"] not in skipped]
+
+
+def block(name, facts, feed=OWN, settings=None, **more):
+    """A block of steps.
+
+    Args:
+        name: What it tries.
+        facts: Of the script.
+        feed: Where its batches come from.
+        settings: That are made for it.
+        more: Further entries.
+    """
+    cost = max(1.0, more.get("longer", 1.0))
+    steps = BLOCK_S / max(1e-4, facts["step_s"] * cost)
+    steps = int(min(MOST_STEPS, max(LEAST_STEPS, steps)))
+    if feed is not REPLAY and feed["as"] != "replay":
+        # What was loaded ahead while others ran is no rate.
+        workers = feed.get("workers", facts["num_workers"]) or 0
+        ahead = workers * facts["prefetch_factor"]
+        epoch = facts["epoch_steps"]
+        if epoch and epoch <= 2 * MOST_STEPS:
+            # Whole epochs, so that each has its share of their beginnings.
+            steps, ahead = epoch * max(1, round(steps / epoch)), min(ahead, epoch)
+        elif workers:
+            steps = max(steps, 2 * ahead)
+        if feed is OWN and not more.get("is_cold"):
+            ahead = 0
+        more["warm"] = more.get("warm", 2) + ahead
+    if more.get("longer", 1.0) > 1.0:
+        steps = max(4, steps)
+    found = {"name": name, "feed": feed, "settings": settings or {}, "warm": 2, "num_steps": steps}
+    found.update(more)
+    return found
+
+
+def _first(facts):
+    ahead = (facts["num_workers"] or 0) * facts["prefetch_factor"]
+    pair = [block("own", facts, is_cold=True), block("replay", facts, REPLAY)]
+    return [
+        *pair,
+        *pair,
+        block("lines", facts, REPLAY, lines=True, warm=3, num_steps=LEAST_STEPS),
+        {"name": "drain", "probe": "drain", "num_skipped": ahead},
+        {"name": "batch", "probe": "batch"},
+    ]
+
+
+def _steps_s(results, name):
+    """Seconds of a step in each block of a name, without what stood in line for a core."""
+    return [
+        (sum(one["steps"]) - sum(one["stood"])) / len(one["steps"]) / 1e9
+        for one in results
+        if one["name"] == name and one["steps"]
+    ]
+
+
+def _variants(facts, results):
+    """What is worth a trial in this script."""
+    own_s, replay_s = _median_s(results, "own"), _median_s(results, "replay")
+    waits = [
+        one["parts"]["wait"] / max(1, sum(one["steps"])) for one in results if one["name"] == "own"
+    ]
+    is_waiting = statistics.median(waits) > _WAIT_FRAC or replay_s < (1 - _WAIT_FRAC) * own_s
+    found = []
+    if is_waiting:
+        found += _loaders(facts, results)
+    found += [block(name, facts, settings=how) for name, how in _settings(facts)]
+    found += _larger(facts, replay_s)
+    return found
+
+
+def _loaders(facts, results):
+    cores, now, epoch = facts["num_cores"], facts["num_workers"], facts["epoch_steps"]
+    wanted = sorted({1, 2, min(4, 2 * cores), cores // 2, cores} - {0, now})
+    found = [block("workers %d" % n, facts, {"as": "loader", "workers": n}) for n in wanted]
+    if now and not facts["persistent"] and epoch and epoch < 200:
+        feed = {"as": "loader", "workers": now, "persistent": True}
+        found.append(block("persistent", facts, feed))
+    batch = next((one for one in results if one["name"] == "batch"), {})
+    if batch.get("has_indices"):
+        found.append(block("free samples", facts, {"as": "loader", "free_samples": True}))
+    if batch.get("is_default_collate"):
+        found.append(block("collate", facts, {"as": "loader", "collate": "default"}))
+    return found
+
+
+def _settings(facts):
+    cores, ranks = facts["num_cores"], facts["world_size"]
+    wanted = sorted({max(1, cores // ranks), 1} - {facts["num_threads"]})
+    if facts["device"] == "cpu":
+        for threads in wanted:
+            yield "threads %d" % threads, {"threads": threads}
+    if facts["num_frozen"]:
+        yield "frozen", {"frozen": True}
+    if facts["weights"] == "torch.float64":
+        yield "fp32", {"fp32": True}
+    if facts["may_bf16"]:
+        yield "bf16", {"autocast": "bfloat16"}
+    if facts["num_saves"]:
+        yield "no saves", {"saves": False}
+    if facts["finds_unused"] and facts["has_no_unused"]:
+        yield "all used", {"find_unused": False}
+    if facts["is_ddp"]:
+        yield "no sync", {"sync": False}
+
+
+def _larger(facts, replay_s):
+    batch = facts["batch"]
+    if not batch:
+        return []
+    found = []
+    for times in (2, 8, 32):
+        if batch * times <= _LARGE_BATCH and (times < 32 or batch <= 4):
+            name, feed = "batch x%d" % times, {"as": "replay", "times": times}
+            longer = max(1.0, times * replay_s / facts["step_s"] / 2)
+            found.append(block(name, facts, feed, longer=longer, times=times))
+    return found
+
+
+def _round(facts, results, number):
+    """The script as it is, and what is still worth a trial beside it.
+
+    What was clearly slower is tried once; loaders, whose queues take their time to fill, twice.
+    """
+    own_s, replay_s = _median_s(results, "own"), _median_s(results, "replay")
+    variants = [
+        one
+        for one in _variants(facts, results)
+        if _is_open(one, results, own_s, replay_s)
+        and (one["feed"]["as"] != "loader" or number in (2, 4))
+    ]
+    larger = [one for one in variants if one["feed"]["as"] == "replay"]
+    found = [block("own", facts, is_cold=True)]
+    found += [one for one in variants if one["feed"]["as"] != "replay"]
+    return found + ([block("replay", facts, REPLAY), *larger] if larger else [])
+
+
+def _is_open(variant, results, own_s, replay_s):
+    times = _steps_s(results, variant["name"])
+    beside_s = replay_s * variant.get("times", 1) if "times" in variant else own_s
+    return not times or statistics.median(times) < _SLOWER * beside_s
+
+
+def _median_s(results, name):
+    times = _steps_s(results, name)
+    return statistics.median(times) if times else 0.0

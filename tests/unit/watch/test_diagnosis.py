@@ -1,0 +1,142 @@
+"""What slows a script, from blocks of steps as the observer writes them, and in a real script."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.watch.blocks import Crowd, found_in
+from paceline.watch.causes import ranked_causes, without_gain
+from paceline.watch.diagnosing import diagnosis_of, is_crowded, try_in_script
+from paceline.watch.events import RankEvents
+from paceline.watch.folder import new_run
+
+_FACTS = {"num_cores": 2, "num_threads": 1, "num_workers": 0, "batch": 8, "world_size": 1}
+
+
+def _block(name: str, step_ms: float, *, stood_ms: float = 0.0, **more: Any) -> dict[str, Any]:
+    times = more.pop("times", 1)
+    walls = [1e6 * (times * step_ms + stood_ms + 0.01 * (n % 2)) for n in range(8)]
+    feed = {"as": "replay"} if name in ("replay", "lines") or times > 1 else {"as": "own"}
+    return {
+        "event": "block", "name": name, "feed": feed, "steps": walls, "stood": [1e6 * stood_ms] * 8,
+        "parts": dict.fromkeys(("wait", "forward", "backward", "update"), 0), "num_saves": 0,
+        "times": times, "machine": [1.0, 1.0, 0.9, 0.0], **more,
+    }  # fmt: skip
+
+
+def _found(*blocks: dict[str, Any], facts: dict[str, Any] | None = None, **events: Any):
+    rank = RankEvents(path=Path("rank-0-1.jsonl"))
+    rank.events = {"trials": [{**_FACTS, **(facts or {})}], "block": list(blocks), **events}
+    return found_in([rank])
+
+
+def test_workers_that_win_what_waiting_costs_are_the_cause():
+    once = [
+        _block("own", 60.0), _block("replay", 30.0), _block("own", 60.0),
+        _block("workers 1", 33.0), _block("workers 2", 32.5),
+    ]  # fmt: skip
+    found = _found(*once, *once[2:])
+    (cause,) = ranked_causes(found)
+    assert (cause.kind, cause.remedy, cause.known_by) == ("no-workers", "num_workers=1", "tried")
+    assert cause.step_s.mid == pytest.approx(0.033, rel=1e-3)
+    assert without_gain(found) == ()
+
+
+def test_time_in_line_for_a_core_is_no_part_of_a_step():
+    found = _found(_block("own", 30.0, stood_ms=50.0), _block("replay", 30.0))
+    assert found.step_s("own") == pytest.approx(found.step_s("replay"))
+    assert ranked_causes(found) == ()
+
+
+def test_what_changes_numbers_comes_after_what_does_not():
+    rounds = [_block("own", 60.0), _block("bf16", 20.0), _block("threads 1", 50.0)] * 3
+    kinds = [one.kind for one in ranked_causes(_found(*rounds, facts={"num_threads": 16}))]
+    assert kinds == ["threads", "fp32"]
+
+
+def test_a_gain_within_its_own_doubt_is_none():
+    blocks = [_block("own", 60.0), _block("bf16", 50.0), _block("own", 60.0), _block("bf16", 66.0)]
+    found = _found(*blocks, _block("own", 60.0), _block("bf16", 57.0))
+    assert ranked_causes(found) == ()
+    assert without_gain(found) == ("autocast bf16",)
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_before", "kind"),
+    [
+        (["argmax", "item"], False, "item"),
+        (["to", "tensor", "tolist"], True, "sample-copies"),
+        (["dumps", "write", "item"], False, "logging"),
+        (["save", "state_dict"], False, "saves"),
+    ],
+)
+def test_statements_of_the_loop_are_named_by_what_they_do(calls, is_before, kind):
+    line = {
+        "file": "train.py", "line": 7, "end": 9, "own_ns": 80e6, "cpu_ns": 80e6, "away_ns": 0,
+        "text": "for one in batch:", "calls": calls, "has_loop": True, "is_before": is_before,
+    }  # fmt: skip
+    found = _found(_block("own", 30.0), _block("lines", 30.0, lines=[line]))
+    (cause,) = ranked_causes(found)
+    assert cause.kind == kind
+    assert "train.py:7–9" in cause.text
+    assert cause.step_s.mid == pytest.approx(0.020, rel=0.03)
+
+
+def test_a_slow_rank_is_named():
+    facts = {"world_size": 2}
+    ranks = []
+    for number, alone in enumerate((20.0, 35.0)):
+        rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"))
+        blocks = [_block("own", 40.0), _block("no sync", alone)] * 2
+        rank.events = {"trials": [{**_FACTS, **facts}], "block": blocks}
+        ranks.append(rank)
+    causes = ranked_causes(found_in(ranks))
+    assert [one.kind for one in causes] == ["slow-rank", "all-reduce"]
+    assert causes[0].text.startswith("rank 1 takes")
+    assert causes[0].step_s.mid == pytest.approx(0.025, rel=1e-3)
+
+
+def test_a_crowd_is_other_programs_not_the_threads_of_the_script():
+    assert is_crowded(Crowd(num_cores=2, others_cores=1.4, stood_frac=0.5))
+    assert not is_crowded(Crowd(num_cores=2, others_cores=0.1, stood_frac=0.5))
+    assert not is_crowded(Crowd(num_cores=64, others_cores=3.0, stood_frac=0.0))
+
+
+_SAVING = """
+import torch
+torch.set_num_threads(1)
+x = torch.randn(4000, 64)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), batch_size=64)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for epoch in range(1000):
+    for (x,) in loader:
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.save(model.state_dict(), "last.pt")
+        open("log.txt", "a").write("step\\n")
+"""
+
+
+def test_a_script_is_tried_as_a_throwaway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text(_SAVING)
+    (tmp_path / "log.txt").write_text("before\n")
+    run = new_run((sys.executable, "train.py"), folder=tmp_path / "runs")
+    found, failed = try_in_script(run, limit_s=5.0)
+    said = diagnosis_of(run, found, failed)
+    assert failed == ()
+    assert said.is_whole
+    assert said.num_saves > 0
+    assert "saves" in [one.kind for one in said.causes]
+    assert not (tmp_path / "last.pt").exists()
+    assert (tmp_path / "log.txt").read_text() == "before\n"
+    assert not (run.folder / "scratch").exists()
