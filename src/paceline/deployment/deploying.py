@@ -14,6 +14,7 @@ from paceline.deployment.settings import (
     Purpose,
     with_common_options,
 )
+from paceline.deployment.targets import engine_server
 from paceline.deployment.targets.apptainer import apptainer
 from paceline.deployment.targets.azureml import azureml
 from paceline.deployment.targets.docker import docker
@@ -61,10 +62,13 @@ class LaunchTarget:
     Attributes:
         target: What it is.
         write: Makes the files of a job.
+        write_server: Makes those of an engine's server, where a plan has one; None where none is
+            known.
     """
 
     target: Target
     write: Writer
+    write_server: Writer | None = None
 
 
 #: Option of a measurement: on how many of the plan's offers to sweep, one after the other.
@@ -84,9 +88,11 @@ def _entry(
     summary: str,
     purposes: tuple[Purpose, ...] = _RUN,
     options: tuple[str, ...] = (),
+    server: Writer | None = None,
 ) -> LaunchTarget:
+    summary += "" if server is None else "; the server of vLLM or SGLang"
     target = Target(name=name, purposes=purposes, summary=summary, options=options)
-    return LaunchTarget(target=target, write=write)
+    return LaunchTarget(target=target, write=write, write_server=server)
 
 
 def _docker(job: Job, settings: DeploySettings) -> Deployment:
@@ -99,14 +105,16 @@ _TARGETS: dict[str, LaunchTarget] = {
     entry.target.name: entry
     for entry in (
         _entry("torchrun", torchrun, "shell script for one or several machines"),
-        _entry("docker", _docker, "Dockerfile and Compose file", _RUN, ("cuda", "driver")),
+        _entry("docker", _docker, "Dockerfile and Compose file", _RUN, ("cuda", "driver"),
+               engine_server.compose),
         _entry("apptainer", apptainer, "Apptainer definition and run script"),
         _entry("slurm", slurm, "sbatch file", _RUN, (*_SCHEDULER, "venv", "container")),
-        _entry("kubernetes", kubernetes, "Indexed Job with a headless service", _RUN, _CLUSTER),
+        _entry("kubernetes", kubernetes, "Indexed Job with a headless service", _RUN, _CLUSTER,
+               engine_server.kubernetes),
         _entry("jobset", jobset, "JobSet", _RUN, _CLUSTER),
         _entry("trainjob", trainjob, "Kubeflow Trainer TrainJob", _TRAIN, ("runtime", *_CLUSTER)),
         _entry("skypilot", skypilot, "SkyPilot task with spot recovery", _RUN,
-               ("region", "accelerator")),
+               ("region", "accelerator"), engine_server.skyserve),
         _entry("rayjob", rayjob, "KubeRay RayJob", _TRAIN, ("ray", *_CLUSTER)),
         _entry("sagemaker", sagemaker, "SageMaker training job, one or two kinds of machines",
                _TRAIN, ("role", "instance-type", "data-instance-type", "data-instances",
@@ -116,7 +124,8 @@ _TARGETS: dict[str, LaunchTarget] = {
                ("region", "machine-type", "service-account", "accelerator")),
         _entry("triton", triton, "Triton model configuration", _SERVE, ("backend",)),
         _entry("torchserve", torchserve, "TorchServe configuration", _SERVE),
-        _entry("kserve", kserve, "KServe InferenceService", _SERVE, ("format", *_CLUSTER)),
+        _entry("kserve", kserve, "KServe InferenceService", _SERVE, ("format", *_CLUSTER),
+               engine_server.kserve),
         _entry("tensorflow-serving", tensorflow_serving, "TensorFlow Serving configuration",
                _SERVE),
         _entry("sagemaker-endpoint", sagemaker_endpoint, "SageMaker multi-model end point", _SERVE,
@@ -167,6 +176,12 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
         return _together(target, measurements(plan, target, settings))
     settings = with_common_options(settings)
     found = _find(target)
+    if settings.purpose == "serve" and found.write_server is not None:
+        job = job_of(plan, settings)
+        if engine_server.is_engine_service(job):
+            options = (*found.target.options, *engine_server.SERVER_OPTIONS)
+            _check_options(replace(found.target, options=options), settings)
+            return found.write_server(job, settings)
     known = found.target
     if settings.purpose not in known.purposes:
         reason = ", and the plan is for inference" if plan.workload.task == "infer" else ""

@@ -64,6 +64,12 @@ def tpu_slice(generation: str, num_chips: int) -> tuple[str, int]:
     )
 
 
+@cache
+def engine_servers() -> dict[str, Any]:
+    """How the servers of inference engines are started."""
+    return _toml("engine_servers.toml")
+
+
 def launchers() -> dict[str, Any]:
     """What the command of a training job may begin with."""
     return _toml("launchers.toml")

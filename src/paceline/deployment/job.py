@@ -14,7 +14,7 @@ from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.rewrite.optimizer import find_optimizer
 from paceline.parallelism.collectives.failures import usual_mtbf_s
-from paceline.planfile import PlanFile, PlannedChoice, PlannedStack
+from paceline.planfile import PlanFile, PlannedChoice, PlannedStack, PlannedWorkload
 from paceline.planning.places.interruption import (
     UNPUBLISHED_FRAC_PER_MONTH,
     Checkpointing,
@@ -73,6 +73,7 @@ class Job:
         environment: Variables of every rank, in order.
         data: Location of the data; None if it is to be named at the top.
         checkpoints: Location of the checkpoints, likewise.
+        workload: What the plan is of.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Job:
     environment: tuple[tuple[str, str], ...]
     data: str | None
     checkpoints: str | None
+    workload: PlannedWorkload
 
     @property
     def num_ranks(self) -> int:
@@ -158,6 +160,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         environment=_environment(plan, choice, saving, max(1, cpus // ranks), program),
         data=settings.data,
         checkpoints=settings.checkpoints,
+        workload=plan.workload,
     )
 
 

@@ -12,6 +12,7 @@ from paceline.planfile import (
     PlanFile,
     PlannedChoice,
     PlannedPlace,
+    PlannedService,
     PlannedStack,
     PlannedWorkload,
 )
@@ -32,6 +33,27 @@ def workload(**changes: Any) -> PlannedWorkload:
         optimizer="sgd-momentum",
     )
     return replace(base, **changes)
+
+
+def service(**changes: Any) -> PlanFile:
+    """A language model on two replicas of four devices of one machine, by vLLM."""
+    served = PlannedService(
+        engine="vllm", num_replicas=2, num_ranks=4, max_requests=512, chunk_tokens=4096,
+        memory_frac=0.9, percentile=95, requests_per_s=20.0,
+        capacity_requests_per_s=Interval(low=26.0, mid=35.0, high=47.0), length_spread=0.2,
+    )  # fmt: skip
+    served = replace(served, **changes)
+    one = choice(
+        strategy="dp2.tp4", batch_per_device=64, global_batch=128, time_s=None, cost_usd=None,
+        latency_s=Interval(low=0.02, mid=0.03, high=0.06),
+        ttft_s=Interval(low=0.1, mid=0.2, high=0.4), service=served,
+    )  # fmt: skip
+    model = workload(
+        model="llama-3-70b", title="Llama 3 70B", task="infer", sample_unit="tokens", seq=512,
+        prompt_tokens=512, output_tokens=128, requests_per_s=20.0, optimizer=None,
+        num_samples=None, num_epochs=None,
+    )  # fmt: skip
+    return replace(plan(), workload=model, choices=(one,))
 
 
 def stack(**changes: Any) -> PlannedStack:

@@ -30,7 +30,7 @@ def skypilot(job: Job, settings: DeploySettings) -> Deployment:
     task = without_none(
         {
             "name": job.name,
-            "resources": _resources(job, settings),
+            "resources": resources(job, settings),
             "num_nodes": job.num_nodes,
             "workdir": "." if job.purpose == "train" else None,
             "envs": _environment(job),
@@ -57,7 +57,8 @@ def _access_need(job: Job) -> str:
     return f"{where} that `sky check {known}` finds"
 
 
-def _resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
+def resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
+    """Where a task runs: place, accelerators, processor, memory."""
     place = job.choice.place
     found = {
         "infra": _infra(job, settings),

@@ -1,0 +1,131 @@
+"""Servers of engines: every option is the engine's own, and carries what the plan says.
+
+`engine_options.csv` lists the options that vllm 0.33.0 and sglang 0.5.23 (PyPI, read 2026-11-23)
+define in their argument parsers.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paceline.deployment.deploying import deploy
+from paceline.deployment.facts import engine_servers
+from paceline.deployment.files import Deployment
+from paceline.deployment.settings import DeploySettings
+from paceline.errors import InvalidInputError, MissingFactError
+
+from . import plans
+
+TARGETS = ("docker", "kubernetes", "kserve", "skypilot")
+PROGRAMS = {"vllm": "vllm serve", "sglang": "sglang.launch_server"}
+WEIGHTS = {"weights": "org/model"}
+
+
+def known(program: str) -> set[str]:
+    with Path(__file__).with_name("engine_options.csv").open(encoding="utf-8") as lines:
+        return {row["option"] for row in csv.DictReader(lines) if row["program"] == program}
+
+
+def deployed(target: str, engine: str = "vllm", **options: str) -> Deployment:
+    settings = DeploySettings(purpose="serve", options={**WEIGHTS, **options})
+    return deploy(plans.service(engine=engine), target, settings)
+
+
+def command(target: str, made: Deployment) -> list[str]:
+    """The words that start a replica."""
+    first = yaml.safe_load(made.files[0].text.split("\n---\n")[0])
+    if target == "docker":
+        return list(first["services"]["engine-0"]["entrypoint"])
+    if target == "skypilot":
+        return shlex.split(first["run"])
+    pod = (
+        first["spec"]["template"]["spec"] if target == "kubernetes" else first["spec"]["predictor"]
+    )
+    return list(pod["containers"][0]["command"])
+
+
+def options_of(words: list[str]) -> dict[str, str]:
+    return {
+        word: words[i + 1] if i + 1 < len(words) else ""
+        for i, word in enumerate(words)
+        if word.startswith("--")
+    }
+
+
+@pytest.mark.parametrize("engine", PROGRAMS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_option_is_the_engine_s_own(target: str, engine: str) -> None:
+    given = options_of(command(target, deployed(target, engine)))
+    assert not set(given) - known(PROGRAMS[engine])
+    told = engine_servers()[engine]["options"]
+    assert given[told["ranks"]] == "4"
+    assert given[told["max_requests"]] == "512"
+    assert given[told["chunk_tokens"]] == "4096"
+    assert float(given[told["memory_frac"]]) == 0.9
+    assert int(given[told["length"]]) >= 512 + 128
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_load_test_sends_the_plan_s_load(target: str) -> None:
+    made = deployed(target)
+    script = next(file.text for file in made.files if file.path == "load-test.sh")
+    words = shlex.split(script.rsplit("\nvllm", 1)[1])
+    given = options_of(words)
+    assert not set(given) - known("vllm bench serve")
+    assert (given["--random-input-len"], given["--random-output-len"]) == ("512", "128")
+    assert float(given["--request-rate"]) == 20.0
+    # Lengths between mean (1 - r) and mean (1 + r) have a spread of r over the root of three.
+    assert float(given["--random-range-ratio"]) / math.sqrt(3.0) == pytest.approx(0.2, rel=0.01)
+
+
+def test_replicas_of_a_machine_have_devices_of_their_own_behind_a_router() -> None:
+    made = deployed("docker")
+    services = yaml.safe_load(made.files[0].text)["services"]
+    ids = [
+        service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
+        for name, service in services.items()
+        if name != "router"
+    ]
+    assert ids == [["0", "1", "2", "3"], ["4", "5", "6", "7"]]
+    router = next(file.text for file in made.files if file.path == "router.conf")
+    assert "server engine-0:8000;" in router
+    assert "server engine-1:8000;" in router
+
+
+def test_a_cluster_scales_with_the_requests_that_wait() -> None:
+    plain = deployed("kubernetes")
+    assert "ScaledObject" not in plain.files[0].text
+    made = deployed("kubernetes", prometheus="http://prometheus:9090")
+    kinds = {one["kind"]: one for one in yaml.safe_load_all(made.files[0].text)}
+    scaled = kinds["ScaledObject"]["spec"]
+    assert scaled["minReplicaCount"] == kinds["Deployment"]["spec"]["replicas"] == 2
+    assert "vllm:num_requests_waiting" in scaled["triggers"][0]["metadata"]["query"]
+    # 26 requests/s at the slow end on two replicas, a first token after 0.2 s.
+    assert scaled["triggers"][0]["metadata"]["threshold"] == "3"
+    container = kinds["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/health"
+    served = yaml.safe_load(deployed("kserve", prometheus="http://prometheus:9090").files[0].text)
+    assert served["spec"]["predictor"]["autoScaling"]
+
+
+def test_a_replica_of_skyserve_is_asked_no_more_than_it_can_do() -> None:
+    task = yaml.safe_load(deployed("skypilot", region="us-east-1").files[0].text)
+    policy = task["service"]["replica_policy"]
+    assert policy["min_replicas"] == 2
+    assert 10.0 <= policy["target_qps_per_replica"] <= 13.0
+    assert task["resources"]["accelerators"] == {"A100": 4}
+
+
+def test_what_is_not_known_is_asked_for() -> None:
+    with pytest.raises(MissingFactError, match="weights to serve"):
+        deploy(plans.service(), "kubernetes", DeploySettings(purpose="serve"))
+    with pytest.raises(InvalidInputError, match="server of lmdeploy"):
+        deployed("kubernetes", "lmdeploy")
+    with pytest.raises(InvalidInputError, match="no option `format`"):
+        deployed("docker", format="onnx")
