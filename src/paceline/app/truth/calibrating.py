@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from paceline.app.truth.load_tests import is_load_test, row_of_load_test
 from paceline.app.truth.record_residuals import read_store
 from paceline.app.truth.trial_rows import is_of_trials, read_trials
 from paceline.catalog.entities import Catalog
@@ -20,9 +21,9 @@ from paceline.prediction.calibration.from_measurements import calibrate, residua
 from paceline.prediction.calibration.gaussian_process import Observations
 from paceline.scoring.answers import Answer
 from paceline.scoring.cells import number_of
-from paceline.scoring.completion import read_published
+from paceline.scoring.completion import completed, read_published
 from paceline.scoring.naming.units import units_of_time
-from paceline.scoring.rows import read_table_cells
+from paceline.scoring.rows import parse_row, read_table_cells
 from paceline.scoring.score import predict_rows
 
 
@@ -79,7 +80,8 @@ def calibrate_rows(
 
     Args:
         rows_path: The columns of ``score``, with ``step_time_ms`` or ``throughput`` and ``unit``;
-            runs that ``trials`` asked for, with their times; or a folder of ``measure``.
+            runs that ``trials`` asked for, with their times; a folder of ``measure``; or the
+            result of a load test that ``deploy`` wrote (``.json``).
         catalog: Devices.
         label: Date and origin, kept in the calibration.
         start: What to add to; the built-in calibration if None.
@@ -96,12 +98,17 @@ def calibrate_rows(
     elif is_of_trials(rows_path):
         found, num_rows = read_trials(rows_path)
     else:
-        rows = read_published(rows_path)
+        cells = _cells_of(rows_path)
+        rows = (
+            [parse_row(completed(one)) for one in cells]
+            if is_load_test(rows_path)
+            else (read_published(rows_path))
+        )
         answers = predict_rows(
             rows, catalog=catalog, python=python, cache_folder=cache_folder,
             calibration=builtin_calibration(), on_progress=on_progress, is_learned_from=True,
         )  # fmt: skip
-        found, num_rows = _residuals(answers, rows_path), len(rows)
+        found, num_rows = _residuals(answers, cells, rows_path), len(rows)
     calibrated = calibrate(start or builtin_calibration(), found, label=label)
     summary = CalibrationSummary(
         num_rows=num_rows, num_used=len(found), devices=_devices(found, calibrated)
@@ -109,11 +116,15 @@ def calibrate_rows(
     return calibrated, summary
 
 
-def _residuals(answers: Sequence[Answer], rows_path: Path) -> list[Residual]:
-    measured = [
-        _measured_s(cells, answer)
-        for answer, cells in zip(answers, read_table_cells(rows_path), strict=True)
-    ]
+def _cells_of(path: Path) -> Sequence[Mapping[str, str]]:
+    """Cells of a table's rows, or of the one row that a load test is."""
+    return [row_of_load_test(path)] if is_load_test(path) else list(read_table_cells(path))
+
+
+def _residuals(
+    answers: Sequence[Answer], table: Sequence[Mapping[str, str]], rows_path: Path
+) -> list[Residual]:
+    measured = [_measured_s(cells, answer) for answer, cells in zip(answers, table, strict=True)]
     found = [
         residual(
             device_name=answer.device,
@@ -132,7 +143,7 @@ def _residuals(answers: Sequence[Answer], rows_path: Path) -> list[Residual]:
     return found
 
 
-def _measured_s(cells: dict[str, str], answer: Answer) -> float | None:
+def _measured_s(cells: Mapping[str, str], answer: Answer) -> float | None:
     """Time of a step: as stated, else by how many times the throughput is off."""
     stated_ms = _number(cells.get("step_time_ms"))
     if stated_ms is not None:

@@ -33,7 +33,8 @@ def calibrate(
         Argument(
             metavar="ROWS.csv",
             help="Your measurements, as `paceline score` reads them; runs of `paceline trials` "
-            "with their times; or a folder of `paceline measure`.",
+            "with their times; a folder of `paceline measure`; or the load-test.json of a deployed "
+            "service.",
         ),
     ] = None,
     out: Annotated[
