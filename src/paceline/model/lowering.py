@@ -37,7 +37,7 @@ from paceline.model.rewrite.master_weights import (
 from paceline.model.rewrite.offload import with_activations_on_host, with_optimizer_on_host
 from paceline.model.rewrite.platforms import on_platform
 from paceline.model.rewrite.quantisation import quantised
-from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs
+from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
 from paceline.model.rewrite.serving_graph import served
 
 
@@ -128,6 +128,8 @@ def _at_precision(graph: Graph, configuration: Configuration) -> Program:
     precision = find_precision(configuration.precision)
     _check_trainable(graph, precision)
     program = retrained(graph, configuration)
+    if configuration.results == "dropped":
+        program = without_results(program)
     if configuration.is_served:
         program = served(program)
     program = on_platform(program, configuration)

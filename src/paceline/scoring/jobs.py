@@ -28,6 +28,8 @@ from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
 from paceline.stack.engines import USUAL_LOOP
 
+#: Habits of software whose ranks have items of their own and share no layer.
+_OF_REPLICAS: tuple[Habit, ...] = ("hooks", "whole-gradients")
 _BEAMS = re.compile(r"\bbeams?(?:[ _-]?size)?\s*[=: ]\s*(\d+)", re.IGNORECASE)
 
 
@@ -101,7 +103,7 @@ def row_job(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
         has_adapters = cell.reading.configuration.lora_rank > 0
         strategy = strategy_of(row, degrees, recipe, has_adapters=has_adapters)
         return _split(cell, workload, catalog, strategy, recipe, items_of(row, degrees))
-    habits: tuple[Habit, ...] = ("hooks",) if recipe.hooks else ()
+    habits = tuple(habit for habit in recipe.habits if habit in _OF_REPLICAS)
     return _replicas(cell, workload, catalog, row.num_devices, habits)
 
 

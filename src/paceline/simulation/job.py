@@ -20,8 +20,12 @@ from paceline.stack.engines import EngineProfile, engine_in
 #: computed; ranks that shard an optimizer gather behind the next forward pass, in large buckets;
 #: what tensor ranks sum travels behind products, chunk by chunk, all but the first (Transformer
 #: Engine's ``userbuffers``), which recipes of models with expert ranks leave off; the hooks of each
-#: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`).
-Habit = Literal["tokens-once", "whole", "hidden", "gathers-ahead", "hidden-sums", "hooks"]
+#: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`);
+#: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
+#: accumulate under ``no_sync`` (accelerate, Lightning Fabric).
+Habit = Literal[
+    "tokens-once", "whole", "hidden", "gathers-ahead", "hidden-sums", "hooks", "whole-gradients"
+]
 HABITS: tuple[Habit, ...] = get_args(Habit)
 
 #: Finds a workload by what it is called and its task.

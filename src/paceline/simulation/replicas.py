@@ -180,21 +180,27 @@ def _with_memory(
 ) -> Steps:
     """Peak per device; from the second microbatch on, gradients are there already."""
     shards, is_alone = num_shards(cases), cases.microbatches == 1
+    keeps = cases.of_jobs(["whole-gradients" in one.habits for one in cases.jobs])
     points, of_row = np.unique(
-        np.stack([cases.batch, seq, shards, is_alone]), axis=1, return_inverse=True
+        np.stack([cases.batch, seq, shards, is_alone, keeps]), axis=1, return_inverse=True
     )
     of_row = of_row.reshape(-1)
     lowered, at = passes.step.largest, Points(batch=points[0], seq=points[1])
     moments = peak_moments(lowered, at)
+
+    def saved(
+        is_bound: bool, *, accumulates: bool = True, keeps_gradients: bool = False
+    ) -> FloatArray:
+        return saved_process_bytes(
+            moments, points[2], sharding, is_bound=is_bound, accumulates=accumulates,
+            keeps_gradients=keeps_gradients,
+        )  # fmt: skip
+
     saved_mid, saved_high = (
-        np.where(
-            points[3] > 0,
-            *(
-                saved_process_bytes(
-                    moments, points[2], sharding, is_bound=is_bound, accumulates=accumulates
-                )
-                for accumulates in (False, True)
-            ),
+        np.select(
+            [points[3] > 0, points[4] > 0],
+            [saved(is_bound, accumulates=False), saved(is_bound, keeps_gradients=True)],
+            saved(is_bound),
         )[of_row]
         for is_bound in (False, True)
     )

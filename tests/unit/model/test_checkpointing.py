@@ -105,3 +105,12 @@ def test_softmax_once_kept_its_input():
     grown = [float((one.memory.by_owner.sum(axis=1) @ at).max()) for one in (now, then)]
     assert (then.costs.kind == OpKind.SOFTMAX).any()
     assert grown[1] - grown[0] == pytest.approx(10_000 * 512 * 4, rel=0.01)
+
+
+def test_no_cache_of_keys_and_values_outlives_a_step_with_checkpointing():
+    """Of Hugging Face's models: `use_cache` is off, so that the update meets the state alone."""
+    one = lower(load_workload("hf:llama").passes[0].graph, Configuration(checkpointing="block"))
+    is_update = one.costs.phase[one.costs.order[one.memory.op]] == Phase.OPTIMIZER
+    at = one.memory.by_owner[is_update] @ monomials(8, 2048)[0]
+    assert is_update.any()
+    assert at[:, Owner.ACTIVATION].max() < 0.1 * at[:, Owner.PARAMETER].max()

@@ -216,3 +216,16 @@ OPTIMIZERS = {
 def test_optimizers(name):
     real = real_bytes(mlp, rows, OPTIMIZERS[name])
     assert predicted_bytes(mlp, rows, name) == pytest.approx(real, rel=0.02)
+
+
+def wide_head():
+    return nn.Sequential(nn.Linear(256, 64), nn.Linear(64, 8192))
+
+
+def test_results_that_a_trainer_lets_go_of():
+    """Logits are named in a plain loop, and gone before backward where only the loss is."""
+    held = predicted_bytes(wide_head, rows, batch=512)
+    dropped = predicted_bytes(wide_head, rows, batch=512, results="dropped")
+    real = real_bytes(wide_head, rows, batch=512, holds_results=False)
+    assert held - dropped == pytest.approx(512 * 8192 * 4, rel=1e-4)
+    assert dropped == pytest.approx(real, rel=0.02)

@@ -203,6 +203,41 @@ def run_hsdp(path, rank, world):
     return (*train(model, rank), list(range(world)))
 
 
+def run_fsdp_rounds(path, rank, world, holds_gradients=False):
+    """Two microbatches a step; gradients of the first are reduced, or kept whole until the last."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    model = make_model(path)
+    shard(model, init_device_mesh("cpu", (world,)))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
+    inputs, targets = batch_of(rank)
+
+    def two_microbatches():
+        optimizer.zero_grad()
+        for is_last in (False, True):
+            model.set_requires_gradient_sync(is_last or not holds_gradients)
+            loss = loss_of(model(inputs), targets)
+            loss.backward()
+        STORAGES.before_update = STORAGES.peak
+        optimizer.step()
+        return loss.item()
+
+    for _ in range(2):
+        loss = two_microbatches()
+    peaks = []
+    for _ in range(NUM_PEAKS):
+        STORAGES.peak = 0
+        two_microbatches()
+        peaks.append(STORAGES.before_update)
+    STORAGES.peak = min(peaks)
+    return loss, [], kept_bytes(optimizer), list(range(world))
+
+
+def run_fsdp_held_rounds(path, rank, world):
+    """As accelerate accumulates, under ``no_sync``."""
+    return run_fsdp_rounds(path, rank, world, holds_gradients=True)
+
+
 def shard(model, mesh):
     from torch.distributed.fsdp import fully_shard
 
@@ -222,7 +257,10 @@ def main():
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    modes = {"ddp": run_ddp, "fsdp": run_fsdp, "hsdp": run_hsdp}
+    modes = {
+        "ddp": run_ddp, "fsdp": run_fsdp, "hsdp": run_hsdp, "fsdp_rounds": run_fsdp_rounds,
+        "fsdp_held_rounds": run_fsdp_held_rounds,
+    }  # fmt: skip
     modes |= {**gloo_splits.MODES, **gloo_stages.MODES}
     modes |= {**gloo_experts.MODES, **gloo_contexts.MODES}
     with STORAGES:

@@ -70,6 +70,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
         {"loss": name, "training_format": "pure"}
         for name in ("wide", "fused", "fused-wide", "chunked", "recomputed")
     ],
+    "results": [{"results": "dropped"}],
     "adapter_inputs": [
         {"adapter_inputs": name, "lora_rank": 8, "training_format": "pure"}
         for name in ("cast", "dropped")

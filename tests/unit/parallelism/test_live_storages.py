@@ -13,8 +13,10 @@ from tests.unit.parallelism.live_storages import (
 
 from paceline.model.graph.graph import Graph, monomials
 from paceline.model.lowering import lower
+from paceline.parallelism.memory.sharded_memory import peak_moments, saved_bytes
 from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.strategy.strategy import Schedule
+from paceline.prediction.prediction import Points
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -41,6 +43,23 @@ def test_replicas_hold_buckets_beside_gradients() -> None:
 def test_sharded_ranks_hold_the_prefetch_window() -> None:
     predicted = sharded_live_bytes(graph(), FP32, num_ranks=2, batch=BATCH, seq=SEQ)
     assert peaks("fsdp", 2) == pytest.approx([predicted] * 2, rel=CLOSE)
+
+
+def test_gradients_that_wait_for_the_last_microbatch_are_whole() -> None:
+    """FSDP2 without gradient sync in the first of two: each rank holds what others reduce.
+
+    Ranks that reduce at once hold those of the head and the last norm whole at their peak.
+    """
+    lowered = lower(graph(), FP32)
+    moments = peak_moments(lowered, Points(batch=np.array([BATCH]), seq=np.array([SEQ])))
+    reduced, held = (
+        float(saved_bytes(moments, 2, "zero3", accumulates=True, keeps_gradients=keeps)[0])
+        for keeps in (False, True)
+    )
+    more = np.array(peaks("fsdp_held_rounds", 2)) - peaks("fsdp_rounds", 2)
+    head_bytes = (512 + 2) * 128 * 4
+    assert more == pytest.approx([lowered.gradient_bytes / 2 - head_bytes] * 2, rel=CLOSE)
+    assert reduced - held <= lowered.gradient_bytes / 2
 
 
 def test_hybrid_sharded_ranks_hold_the_window_of_their_shards() -> None:

@@ -51,6 +51,19 @@ def test_zero3_adds_only_the_gathered_blocks_to_the_paper() -> None:
     assert float(found[0]) / 1e9 == pytest.approx(1.9 + 15 / 16, abs=0.05)
 
 
+def test_gradients_kept_until_the_last_microbatch_are_whole_but_in_the_update() -> None:
+    """FSDP under `no_sync`: a rank of 8 holds all gradients of Llama 3 8B beside its shards."""
+    lowered, found = moments("llama-3-8b", training_format="pure", checkpointing="block")
+    reduced, held = (
+        saved_bytes(found, 8, "zero3", accumulates=True, keeps_gradients=keeps)
+        for keeps in (False, True)
+    )
+    live = found.whole.max(axis=0) - held
+    assert (live >= lowered.gradient_bytes + lowered.optimizer_state_bytes / 8).all()
+    assert (reduced - held <= lowered.gradient_bytes * 7 / 8).all()
+    assert (saved_bytes(found, 8, "zero3", keeps_gradients=True) >= reduced).all()
+
+
 @pytest.mark.parametrize("sharding", SHARDINGS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_rank_is_bounded_as_a_device_that_keeps_as_little(name: str, sharding: str) -> None:

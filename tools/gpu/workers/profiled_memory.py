@@ -18,7 +18,9 @@ _KERNELS = {
 }  # fmt: skip
 
 
-def peak_bytes(build, inputs, loss_of, make_optimizer, device="cpu", num_microbatches=1):
+def peak_bytes(
+    build, inputs, loss_of, make_optimizer, device="cpu", num_microbatches=1, holds_results=True
+):
     """Peak of live bytes from before the model is built, over two training steps.
 
     Args:
@@ -28,13 +30,14 @@ def peak_bytes(build, inputs, loss_of, make_optimizer, device="cpu", num_microba
         make_optimizer: Optimizer of the model's parameters.
         device: ``cpu`` or ``cuda``: where it runs, and whose bytes are counted.
         num_microbatches: Backward passes before each update.
+        holds_results: Whether the loop keeps what the model returned, as one that names it does.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        train(build, inputs, loss_of, make_optimizer, device, num_microbatches)
+        train(build, inputs, loss_of, make_optimizer, device, num_microbatches, holds_results)
     return _peak(profiler, device)
 
 
-def train(build, inputs, loss_of, make_optimizer, device, num_microbatches=1):
+def train(build, inputs, loss_of, make_optimizer, device, num_microbatches=1, holds_results=True):
     """Two training steps; everything is given back at the end."""
     model = build().to(device).train()
     optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad])
@@ -43,6 +46,8 @@ def train(build, inputs, loss_of, make_optimizer, device, num_microbatches=1):
             given = inputs().to(device)
             output = model(given)
             loss = loss_of(output, given)
+            if not holds_results:
+                del output
             loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -68,6 +68,9 @@ class Configuration:
             ``wide`` in FP32, ``fused`` in one kernel on the logits' own memory, ``fused-wide`` on
             an FP32 copy, ``chunked`` with the head inside and never whole logits, ``recomputed``
             the same with the head's product repeated in backward (`paceline.model.rewrite.loss`).
+        results: Whether a step holds what the model returned until its update, as
+            ``output = model(x)`` in a loop does, or lets go of it once there is a loss, as
+            trainers do: logits, keys and values of a cache, detections.
         adapter_inputs: What adapters read: what their layer reads (``shared``), an FP32 copy of it
             for FP32 adapters beside a narrow base (``cast``), or that after dropout, with its mask
             (``dropped``).
@@ -94,6 +97,7 @@ class Configuration:
     convolutions: Literal["library", "tuned"] = "library"
     is_served: bool = False
     loss: Loss = "plain"
+    results: Literal["held", "dropped"] = "held"
     adapter_inputs: AdapterInputs = "shared"
 
 

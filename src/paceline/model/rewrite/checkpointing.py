@@ -6,7 +6,8 @@ is kept, everything inside it is computed again just before its backward pass
 (`torch.utils.checkpoint` around each block, Megatron's full recomputation of one layer). With
 ``full`` the same holds for what stands before, between and after the blocks, such as the stem of a
 convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone. A
-share of blocks, or segments of several blocks, are `SegmentShare`.
+share of blocks, or segments of several blocks, are `SegmentShare`. What blocks hand on beside
+their output, such as keys and values of a cache, is not held: transformers turns ``use_cache`` off.
 
 Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; Korthikanti et al.,
 arXiv 2205.05198, section 5 (selective).
@@ -35,6 +36,7 @@ from paceline.model.graph.program import (
     take,
     take_stores,
 )
+from paceline.model.rewrite.saved_tensors import without_results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ def checkpointed(
         block = _with_what_stands_between(program, block)
     if (block < 0).all():
         return program
+    program = without_results(program, block >= 0)
     is_forward = program.ops.position < program.first_backward()
     dropped = _dropped(program, block, is_forward)
     program = _recomputed(program, block, is_forward, dropped)

@@ -14,8 +14,8 @@ from typing import Literal, cast
 import numpy as np
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import IntArray, OpKind
-from paceline.model.graph.program import Program
+from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
+from paceline.model.graph.program import BoolArray, Program
 from paceline.model.ops.registry import FACTS
 from paceline.shipped import shipped_rows
 
@@ -83,3 +83,35 @@ def _reader_of_result(program: Program, ops: IntArray, backward: OpKind) -> IntA
     np.maximum.at(found, program.writes.op, reader[program.writes.storage])
     result: IntArray = found[ops]
     return result
+
+
+def without_results(program: Program, of_ops: BoolArray | None = None) -> Program:
+    """``program`` of a training step with nothing held of the forward pass but its loss.
+
+    Trainers return the loss of a step and let go of the model's other results (logits, keys and
+    values of a cache, detections) as the forward pass ends; what is saved for backward stays until
+    it is read. Some ops' results may be gone as soon as nothing reads them.
+
+    Args:
+        program: Of a training step.
+        of_ops: Ops whose results alone are let go of, at once; if None those of all.
+
+    Source:
+        huggingface/transformers, trainer.py, ``compute_loss`` and ``training_step``;
+        Lightning-AI/pytorch-lightning, ``training_step`` (recalled 2026-11-23).
+    """
+    stores, backward = program.stores, program.ops.phase == Phase.BACKWARD
+    if not backward.any():
+        return program
+    is_result = (stores.owner == Owner.ACTIVATION) & (stores.birth >= 0)
+    is_result &= program.position_of(stores.birth) < program.first_backward()
+    is_result &= program.position_of(stores.death) > program.ops.position[backward].max()
+    if of_ops is not None:
+        is_result &= of_ops[np.maximum(stores.birth, 0)]
+    forward = np.flatnonzero(program.ops.phase == Phase.FORWARD)
+    exit_op = forward[program.ops.position[forward].argmax()]
+    last = program.last_use()
+    is_early = program.position_of(last) < program.ops.position[exit_op]
+    end = np.where(is_early, exit_op, last) if of_ops is None else last
+    death = np.where(is_result & (last >= 0), end, stores.death)
+    return replace(program, stores=replace(stores, death=death))

@@ -44,6 +44,7 @@ class PeakMoments:
         parameters: Parameters and, in autocast, their narrow copies.
         platform: Whose allocator holds them.
         all_gradients: Of every parameter, which no moment need have at once.
+        is_update: Which moments are the optimizer's, (M,); None where nobody says.
     """
 
     whole: FloatArray
@@ -53,11 +54,21 @@ class PeakMoments:
     parameters: FloatArray
     platform: Platform = "cuda"
     all_gradients: float = 0.0
+    is_update: npt.NDArray[np.bool_] | None = None
 
     def at(self, points: IntArray) -> PeakMoments:
         """The same at some points, (M, len(points)) each."""
         names = ("whole", "states", "update", "gradients", "parameters")
         return replace(self, **{name: getattr(self, name)[:, points] for name in names})
+
+    def before_update(self) -> PeakMoments:
+        """The moments of the passes alone; all of them where none is known to be the update."""
+        rows = np.flatnonzero(~self.is_update) if self.is_update is not None else ()
+        if not len(rows):
+            return self
+        names = ("whole", "states", "update", "gradients", "parameters")
+        taken = {name: getattr(self, name)[rows] for name in names}
+        return replace(self, **taken, is_update=None)
 
 
 def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
@@ -79,6 +90,7 @@ def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
         parameters=by_owner[Owner.PARAMETER] + copies,
         platform=lowered.configuration.platform,
         all_gradients=float(lowered.gradient_ready[:, 1].sum()),
+        is_update=is_update,
     )
 
 
@@ -100,6 +112,7 @@ def saved_bytes(
     sharding: Sharding,
     *,
     accumulates: bool = False,
+    keeps_gradients: bool = False,
 ) -> FloatArray:
     """Live bytes that one rank's peak is below that of a device that keeps everything, (P,).
 
@@ -109,9 +122,15 @@ def saved_bytes(
         sharding: What they split.
         accumulates: Whether a rank runs several microbatches per step, and the one device that is
             compared runs one: what it saves is below zero where it splits little.
+        keeps_gradients: Whether gradients of microbatches stay whole until they are reduced with
+            those of the last.
     """
     of_rank = accumulated(moments) if accumulates else moments
-    live = live_bytes(of_rank, KeptShares.of(num_ranks, sharding))
+    kept = KeptShares.of(num_ranks, sharding)
+    live = live_bytes(of_rank, kept)
+    if accumulates and keeps_gradients:
+        whole = replace(kept, gradient=np.ones_like(kept.gradient))
+        live = np.maximum(live, live_bytes(of_rank.before_update(), whole))
     return np.asarray(moments.whole.max(axis=0) - live)
 
 
@@ -170,6 +189,7 @@ def saved_process_bytes(
     *,
     is_bound: bool = False,
     accumulates: bool = False,
+    keeps_gradients: bool = False,
 ) -> FloatArray:
     """The same of the peak of the process: fewer live bytes leave fewer gaps between them, (P,).
 
@@ -179,10 +199,13 @@ def saved_process_bytes(
         sharding: What they split.
         is_bound: Of the bound that holds at a chance of 95 %, instead of the median.
         accumulates: Whether a rank runs several microbatches per step, as `saved_bytes` has it.
+        keeps_gradients: Whether it keeps their gradients whole, the same.
     """
     added = process_memory(moments.platform)
     gaps_frac = added.fragmentation_high_frac if is_bound else added.fragmentation_mid_frac
-    saved = saved_bytes(moments, num_ranks, sharding, accumulates=accumulates)
+    saved = saved_bytes(
+        moments, num_ranks, sharding, accumulates=accumulates, keeps_gradients=keeps_gradients
+    )
     return saved * (1.0 + gaps_frac)
 
 

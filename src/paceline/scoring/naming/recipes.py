@@ -31,6 +31,7 @@ class TrainingRecipe:
         hides_exchange: Tokens travel while another microbatch is computed.
         hides_tensor_sums: What tensor ranks exchange travels behind products, chunk by chunk.
         hooks: What gathers the parameters of each block takes the host long.
+        keeps_gradients: Ranks that split gradients keep them whole until the last microbatch.
         sharding: What replicas shard where the row does not say; empty for nothing.
     """
 
@@ -39,6 +40,7 @@ class TrainingRecipe:
     hides_exchange: bool = False
     hides_tensor_sums: bool = False
     hooks: bool = False
+    keeps_gradients: bool = False
     sharding: str = ""
 
     @property
@@ -51,6 +53,7 @@ class TrainingRecipe:
             "gathers-ahead": self.is_megatron,
             "hidden-sums": self.hides_tensor_sums,
             "hooks": self.hooks,
+            "whole-gradients": self.keeps_gradients,
         }
         return tuple(habit for habit in HABITS if said[habit])
 
@@ -149,7 +152,14 @@ def recipe_of(row: Row, device: str) -> TrainingRecipe:
         "release": release[0] if release else "",
     }
     line = next(fitting_lines("training_recipes.csv", asked))
-    flags = ("is_megatron", "sends_once", "hides_exchange", "hides_tensor_sums", "hooks")
+    flags = (
+        "is_megatron",
+        "sends_once",
+        "hides_exchange",
+        "hides_tensor_sums",
+        "hooks",
+        "keeps_gradients",
+    )
     return TrainingRecipe(
         **{name: line[name] == "yes" for name in flags}, sharding=line["sharding"]
     )
