@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax stories site gallery soak accuracy accuracy-fits accuracy-power accuracy-clusters \
+.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax test-keras soak-frontends stories site gallery soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving panel \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
@@ -55,6 +55,11 @@ test-jax: $(TEST_VENV)/.paceline  ## The front end of JAX, in an environment of 
 	python3 -m venv build/jax && build/jax/bin/python -m pip install -q -r requirements/jax.txt
 	PACELINE_JAX_PYTHON=$(CURDIR)/build/jax/bin/python $(TEST_PYTHON) -m pytest tests/unit/model/test_jax.py -m stacks -rs
 
+test-keras: $(TEST_VENV)/.paceline  ## Keras models on three backends, in an environment of their own
+	python3 -m venv build/keras && build/keras/bin/python -m pip install -q -r requirements/keras.txt
+	PACELINE_KERAS_JAX=$(CURDIR)/build/keras/bin/python PACELINE_KERAS_TENSORFLOW=$(CURDIR)/build/keras/bin/python \
+	PACELINE_KERAS_TORCH=$(CURDIR)/build/keras/bin/python $(TEST_PYTHON) -m pytest tests/unit/execution/test_keras_jobs.py -m stacks -rs
+
 stories: $(TEST_VENV)/.paceline  ## Ten stories in the local page with chromium and axe-core, pictures for the docs, and its figures
 	@mkdir -p build
 	npm pack --silent --pack-destination build axe-core@4.14.1 && tar -xzf build/axe-core-4.14.1.tgz -C build
@@ -70,6 +75,9 @@ gallery: $(TEST_VENV)/.paceline  ## Draw the pictures of docs/gallery.md again, 
 
 soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples, and laws over the whole zoo
 	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "soak or (hypothesis and ($(USUAL) or slow))"
+
+soak-frontends: $(TEST_VENV)/.paceline  ## Read 10,000 damaged model files of each format, and write the table
+	$(TEST_PYTHON) benchmarks/frontends_soak.py
 
 soak-loop: $(TEST_VENV)/.paceline  ## Kill training runs in every way, and write benchmarks/loop.md (half an hour)
 	$(TEST_PYTHON) benchmarks/loop_soak.py --out benchmarks/loop.md

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.app.truth.local_prediction import calibrated, ledger_of
+from paceline.app.truth.local_prediction import PLAIN, calibrated, ledger_of
 from paceline.execution.ceilings import SOURCE, summarize_ceilings
 from paceline.execution.machine_model import LocalModel, start_model
 from paceline.measurements.ledger import LedgerRow, summarize_ledger
@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
     for name, is_known, is_asked in SPLITS:
         model = calibrated(start, [record for record in newest.values() if is_known(record)])
         print(f"| *{name}* | | | | |")
-        for row in ledger_of([r for r in newest.values() if is_asked(r)], model):
+        for row in ledger_of([r for r in newest.values() if is_asked(r)], {PLAIN: model}):
             print(_cell(row))
 
 
@@ -76,8 +76,8 @@ def _cell(row: LedgerRow) -> str:
 
 
 def _row(name: str, start: LocalModel, known: list[Record], asked: list[Record]) -> str:
-    fitted = summarize_ledger(ledger_of(asked, calibrated(start, known)))
-    plain = summarize_ledger(ledger_of(asked, start))
+    fitted = summarize_ledger(ledger_of(asked, {PLAIN: calibrated(start, known)}))
+    plain = summarize_ledger(ledger_of(asked, {PLAIN: start}))
     assert fitted is not None
     assert plain is not None
     return (

@@ -358,7 +358,7 @@ REFUSED = (
         "scale mnist-cnn --device a100 --counts 8 --beside 'H100 SXM5 80GB:8' --epochs 2",
         "say nothing of one step",
     ),
-    ("measure mnist-cnn --stack jax --python {no_python}", "both say where to measure"),
+    ("measure mnist-cnn --stack jax,torch --python {no_python}", "cannot be several stacks"),
     ("deploy {plan} --to slurm --command 'python t.py' --image me/x:1", "changes nothing"),
     ("deploy {plan} --to slurm --command 'python t.py' --variant gke-gpu", "changes nothing"),
     ("deploy {plan} --to docker --command 'python t.py' --set driver=580", "changes nothing"),

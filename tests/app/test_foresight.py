@@ -75,7 +75,7 @@ def test_a_gpu_is_predicted_by_the_catalogue():
         STEP, workload="resnet50", device_name="A100 SXM4 80GB", precision="bf16",
         batch_per_device=64, power_limit_w=400.0, samples_s=(0.05,),
     )  # fmt: skip
-    (row,) = ledger_of([record], None)
+    (row,) = ledger_of([record], {})
     assert row.predicted_s is not None
     assert row.predicted_low_s < row.predicted_s < row.predicted_high_s
     assert 0.01 < row.predicted_s < 0.2
@@ -83,7 +83,7 @@ def test_a_gpu_is_predicted_by_the_catalogue():
 
 def test_a_gpu_that_the_catalogue_does_not_know_is_not_predicted():
     record = replace(STEP, device_name="NVIDIA Graphics Device", power_limit_w=400.0)
-    (row,) = ledger_of([record], None)
+    (row,) = ledger_of([record], {})
     assert row.predicted_s is None
 
 
@@ -113,7 +113,7 @@ def test_a_model_is_traced_once_for_all_its_cells(traced):
         power_limit_w=400.0,
     )
     assert all(row.predicted_s for row in ledger_of_store([*CEILINGS, *steps]))
-    ledger_of([replace(on_gpu, batch_per_device=batch) for batch in (1, 2, 4)], None)
+    ledger_of([replace(on_gpu, batch_per_device=batch) for batch in (1, 2, 4)], {})
     assert traced == ["vgg16", "alexnet"]
 
 

@@ -16,6 +16,7 @@ from paceline.execution.stacks import Stack
 from paceline.execution.worker import PROTOCOL, WORKERS, Limits, WorkerResult, run_worker
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
+from paceline.model.names.front_ends import front_end_of
 
 #: Name under which the PyTorch stack that writes ONNX files stands among the stacks of a sweep.
 EXPORTER = "exporter"
@@ -178,7 +179,9 @@ class _Bench:
         self, cell: Cell, stack: Stack, on_progress: Callable[[Mapping[str, Any]], None]
     ) -> WorkerResult:
         request = make_request(cell, stack, self.settings)
-        if stack.spec.framework in ONNX_FRAMEWORKS:
+        if is_onnx_file(cell.workload):
+            request["onnx"] = str(Path(cell.workload.removeprefix("onnx:")).resolve())
+        elif stack.spec.framework in ONNX_FRAMEWORKS:
             exported = self._exported(cell)
             if exported.ending != "ok":
                 return exported
@@ -215,6 +218,11 @@ class _Bench:
             },
             on_progress=on_progress,
         )  # fmt: skip
+
+
+def is_onnx_file(workload: str) -> bool:
+    """Whether an ONNX engine runs it as it is, not a model that is exported first."""
+    return front_end_of(workload).engine == "onnx_engine.py"
 
 
 def make_request(cell: Cell, stack: Stack, settings: Settings) -> dict[str, Any]:

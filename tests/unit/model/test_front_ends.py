@@ -35,7 +35,7 @@ EXAMPLES = {
 #: Front ends whose worker needs a framework that this Python has not.
 OF_OTHER_PYTHONS = ("jax",)
 #: Rows of the table for the two of the recipe: one that makes its report itself, one that rebuilds.
-ROWS = "toy,toy,,,,toy,\nlayers,layers,,,,torch,\n"
+ROWS = "toy,toy,,,,toy,,\nlayers,layers,,,,torch,,\n"
 REWRITES = ({}, {"precision": "fp32"}, {"compiler": "compiled"}, {"compiler": "xla"},
             {"optimizer_kernel": "plain"}, {"accumulates": True})  # fmt: skip
 
@@ -56,7 +56,7 @@ def workers(tmp_path, monkeypatch):
 
 def files():
     return sorted(
-        [*SHIPPED.glob("*/*.py"), *DATA.glob("*_worker.py"), *PLUGIN.glob("*/*_worker.py")]
+        [*SHIPPED.glob("*/**/*.py"), *DATA.glob("*_worker.py"), *PLUGIN.glob("*/*_worker.py")]
     )
 
 

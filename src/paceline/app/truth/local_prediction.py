@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -26,15 +26,21 @@ from paceline.execution.stacks import Stack
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.costs import Compiler, Configuration, LoweredPass
 from paceline.model.graph.graph import Phase
 from paceline.model.graph.workload import Workload
+from paceline.model.names.front_ends import default_front_end, front_end_of
 from paceline.planfile import Interval
 from paceline.simulation.job import Job
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.simulator import simulate
 
 Talk = Callable[[str], None]
+#: How steps ran: framework and compiler.
+Way = tuple[str, str]
+
+#: What the ceilings are of: a model of any other way is known by its steps alone.
+PLAIN: Way = ("torch", "eager")
 
 #: What the engines' optimizers are called where models are traced: their SGD has momentum.
 _TRACED_OPTIMIZERS = {"sgd": "sgd-momentum", "sgd-plain": "sgd"}
@@ -44,9 +50,17 @@ _NOT_RUN = frozenset({"failed", "skipped"})
 _CALM_FRAC = 0.8
 
 
-def ledger_of(records: Sequence[Record], model: LocalModel | None) -> tuple[LedgerRow, ...]:
-    """Each record with what ``model`` says about it, where it can say anything."""
-    return tuple(_ledger_row(record, model) for record in records)
+def ledger_of(
+    records: Sequence[Record], models: Mapping[Way, LocalModel], *, python: str | None = None
+) -> tuple[LedgerRow, ...]:
+    """Each record with what the model of its way says about it, where there is one.
+
+    Args:
+        records: Measured steps.
+        models: Of this machine, by way.
+        python: That functions of the user's own were run in; found if not given.
+    """
+    return tuple(_ledger_row(record, models.get(_way(record)), python) for record in records)
 
 
 def ledger_of_store(records: Sequence[Record]) -> tuple[LedgerRow, ...]:
@@ -55,23 +69,32 @@ def ledger_of_store(records: Sequence[Record]) -> tuple[LedgerRow, ...]:
     Each model is predicted by the store's ceilings and the steps of the other models on the same
     machine and threads, so the errors are those of a model that is new here.
     """
-    models: dict[tuple[str, str, int | None], LocalModel | None] = {}
+    models: dict[tuple[object, ...], LocalModel | None] = {}
     rows: list[LedgerRow] = []
     for record in (record for record in records if record.kind == "step"):
-        key = (record.workload, record.machine, record.num_threads)
+        key = (record.workload, record.machine, record.num_threads, _way(record))
         if key not in models:
             models[key] = _model_without(record, records)
-        rows.append(_ledger_row(record, models[key]))
+        rows.append(_ledger_row(record, models[key], None))
     return tuple(rows)
 
 
 def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | None:
-    """The model of the record's machine, calibrated on everything but the record's workload."""
+    """The model of the record's machine and way, calibrated on all but the record's workload."""
     here = [other for other in records if _same_place(record, other)]
     start = start_model(summarize_ceilings([r for r in here if r.source == CEILINGS]))
     others = [r for r in here if r.source == STEPS and r.workload != record.workload]
-    lessons = [r for r in others if _is_lesson(r)]
-    return None if start is None else calibrated(start, lessons)
+    return None if start is None else _of_way(start, others, _way(record))
+
+
+def _of_way(start: LocalModel, records: Sequence[Record], way: Way) -> LocalModel | None:
+    """The model of steps of one way; None where nothing of another way than plain was measured."""
+    lessons = [record for record in records if _is_lesson(record, way)]
+    return calibrated(start, lessons) if lessons or way == PLAIN else None
+
+
+def _way(record: Record) -> Way:
+    return record.framework or "", record.compiler or "eager"
 
 
 def _same_place(record: Record, other: Record) -> bool:
@@ -90,8 +113,8 @@ def known_local_model(store: Store, machine: str, num_threads: int) -> LocalMode
     here = [r for r in records if (r.machine, r.num_threads) == (machine, num_threads)]
     ceilings = [r for r in here if r.source == CEILINGS and r.framework == "torch"]
     model = start_model(summarize_ceilings(ceilings))
-    lessons = [r for r in here if r.kind == "step" and _is_lesson(r)]
-    return None if model is None else calibrated(model, lessons)
+    lessons = [r for r in here if r.kind == "step"]
+    return None if model is None else _of_way(model, lessons, PLAIN)
 
 
 def local_step_s(
@@ -128,7 +151,7 @@ def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
     return fit_local(model, _pairs(records))
 
 
-def local_model(
+def local_models(
     place: Place,
     settings: Settings,
     store: Store,
@@ -137,8 +160,8 @@ def local_model(
     num_devices: int,
     known: Sequence[Record],
     talk: Talk = lambda text: None,
-) -> LocalModel | None:
-    """The model of this machine from its ceilings and from measured steps; None off the CPU.
+) -> dict[Way, LocalModel]:
+    """Models of this machine by way, from its ceilings and measured steps; none off the CPU.
 
     Ceilings that the store lacks are measured first and kept there.
 
@@ -152,7 +175,7 @@ def local_model(
         talk: Correction when something has to be measured first.
     """
     if settings.device != "cpu":
-        return None
+        return {}
     ceilings = _ceiling_records(store, place, settings, num_devices)
     if not ceilings:
         talk("measuring this machine's ceilings, to predict beside (once, some 20 s)")
@@ -161,8 +184,10 @@ def local_model(
         ceilings = _ceiling_records(store, place, settings, num_devices)
     model = start_model(summarize_ceilings(ceilings))
     if model is None:
-        return None
-    return calibrated(model, _comparable(known, place, settings))
+        return {}
+    lessons = _comparable(known, place, settings)
+    found = {way: _of_way(model, lessons, way) for way in {PLAIN, *map(_way, lessons)}}
+    return {way: one for way, one in found.items() if one is not None}
 
 
 def _ceiling_records(
@@ -188,21 +213,15 @@ def _comparable(records: Iterable[Record], place: Place, settings: Settings) -> 
         if record.source == STEPS
         and record.machine == place.fingerprint
         and record.num_threads == settings.num_threads
-        and _is_lesson(record)
     ]
 
 
-def _is_lesson(record: Record) -> bool:
-    """A step that the local model can learn from: one process that had its cores to itself."""
+def _is_lesson(record: Record, way: Way) -> bool:
+    """A step that teaches the model of a way: of one process that had its cores to itself."""
     share = record.utilization_frac
     had_its_cores = share is None or share >= _CALM_FRAC
     has_time = record.num_devices == 1 and record.median_s is not None
-    return has_time and had_its_cores and _is_plain(record)
-
-
-def _is_plain(record: Record) -> bool:
-    """What the local model was made for: PyTorch, op by op, in FP32."""
-    return (record.framework, record.compiler, record.precision) == ("torch", "eager", "fp32")
+    return has_time and had_its_cores and _way(record) == way and record.precision == "fp32"
 
 
 def _pairs(records: Iterable[Record]) -> list[tuple[StepWork, float]]:
@@ -246,13 +265,13 @@ def _catalogue_row(record: Record) -> LedgerRow:
     )
 
 
-def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
+def _ledger_row(record: Record, model: LocalModel | None, python: str | None) -> LedgerRow:
     """The record with its prediction; a cell that did not run has none to be judged by."""
     if record.outcome in _NOT_RUN:
         return LedgerRow(record=record)
     if model is None and record.power_limit_w is not None:
         return _catalogue_row(record)
-    work = _work(record) if model is not None and _is_plain(record) else None
+    work = _work(record, python) if model is not None and record.precision == "fp32" else None
     if model is None or work is None:
         return LedgerRow(record=record)
     step = predict_local(model, work, num_devices=record.num_devices)
@@ -267,11 +286,12 @@ def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
     )
 
 
-def _work(record: Record) -> StepWork | None:
+def _work(record: Record, python: str | None = None) -> StepWork | None:
     """What the record's step asks for; None for a model that cannot be traced here."""
     lowered = _lowered(
-        record.workload, record.task, record.mode, _optimizer(record), record.image_size
-    )
+        record.workload, record.task, record.mode, _optimizer(record), record.image_size,
+        record.compiler or "eager", python,
+    )  # fmt: skip
     if lowered is None or record.batch_per_device is None:
         return None
     seq = int(record.seq or DEFAULT_SEQ)
@@ -290,25 +310,31 @@ def _optimizer(record: Record) -> str:
 
 @cache
 def _lowered(
-    workload: str, task: str, mode: str, optimizer: str, image_size: float | None
-) -> LoweredPass | None:
-    traced = _traced(workload, task, optimizer, image_size)
+    workload: str, task: str, mode: str, optimizer: str, image_size: float | None,
+    compiler: Compiler, python: str | None,
+) -> LoweredPass | None:  # fmt: skip
+    traced = _traced(workload, task, optimizer, image_size, python)
     if traced is None:
         return None
-    lowered = _lowered_here(traced)
+    lowered = _lowered_here(traced, compiler)
     return _without_update(lowered) if mode == "forward-backward" else lowered
 
 
-def _lowered_here(workload: Workload) -> LoweredPass:
-    """What one step asks of a CPU in FP32, op by op."""
-    configuration = Configuration(precision="fp32", platform="cpu", channels_last=False)
+def _lowered_here(workload: Workload, compiler: Compiler = "eager") -> LoweredPass:
+    """What one step asks of a CPU in FP32."""
+    configuration = Configuration(
+        precision="fp32", platform="cpu", channels_last=False, compiler=compiler
+    )
     passes = RankPasses.of(Job(workload=workload, configuration=configuration))
     return next(iter(passes.lowered.values()))
 
 
 @cache
-def _traced(workload: str, task: str, optimizer: str, image_size: float | None) -> Workload | None:
+def _traced(
+    workload: str, task: str, optimizer: str, image_size: float | None, python: str | None = None
+) -> Workload | None:
     """The workload as `measure` understands its name: torchvision needs no prefix there."""
+    is_function = ":" in workload and front_end_of(workload) is default_front_end()
     for entry in (workload,) if ":" in workload else (workload, f"torchvision:{workload}"):
         try:
             return load(
@@ -317,7 +343,7 @@ def _traced(workload: str, task: str, optimizer: str, image_size: float | None) 
                 seq=None,
                 image_size=None if image_size is None else int(image_size),
                 optimizer=optimizer if task == "train" else None,
-                python=None,
+                python=python if is_function else None,
             )
         except PacelineError:
             # Measured all the same: the prediction beside it is a courtesy.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paceline.app.requests.python_files import check_no_file
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.execution.stacks import StackSpec, stack_specs
 from paceline.model.names.front_ends import default_front_end, front_end_of
 from paceline.model.names.lookup import entry_of, library_names, torchvision_name
 from paceline.model.names.zoo_facts import zoo_facts
@@ -50,6 +53,24 @@ def measured_entry(typed: str) -> str:
     return typed if ":" in typed else asked.removeprefix("torchvision:")
 
 
+def check_engine(typed: str, specs: Sequence[StackSpec]) -> None:
+    """Refuse a model of another framework's than the engines of these stacks run.
+
+    Raises:
+        InvalidInputError: Its front end has another engine.
+    """
+    front_end = front_end_of(typed)
+    if front_end is default_front_end() or not front_end.engine:
+        return
+    wrong = next((one.name for one in specs if one.engine != front_end.engine), None)
+    if wrong is not None:
+        fitting = [one.name for one in stack_specs().values() if one.engine == front_end.engine]
+        raise InvalidInputError(
+            f"`{typed}` does not run on the stack `{wrong}`",
+            hint=f"give --stack {' or '.join(fitting)}, with --python for a Python that has it",
+        )
+
+
 def failure_hint(entry: str) -> str:
     """What may help where no cell of ``entry`` could be measured: near names of its library."""
     scheme, _, name = entry.partition(":")
@@ -63,5 +84,6 @@ def failure_hint(entry: str) -> str:
 
 def _is_traced_alone(entry: str) -> bool:
     scheme = entry.partition(":")[0] if ":" in entry else ""
-    is_rebuilt = front_end_of(entry) is not default_front_end()
+    front_end = front_end_of(entry)
+    is_rebuilt = front_end is not default_front_end() and not front_end.engine
     return is_rebuilt or scheme.startswith(_TRACED_SCHEMES) or entry.endswith(_GRAPH_FILES)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from paceline.app.requests.plan_request import read_word
-from paceline.app.truth.local_prediction import ledger_of, local_model
-from paceline.app.truth.measured_models import failure_hint, measured_entry
+from paceline.app.truth.local_prediction import Way, ledger_of, local_models
+from paceline.app.truth.measured_models import check_engine, failure_hint, measured_entry
 from paceline.catalog.entities import Machine
 from paceline.catalog.load import load_catalog
 from paceline.dtypes import find_precision
@@ -38,10 +38,17 @@ from paceline.execution.machine.nvml import open_nvml
 from paceline.execution.machine.probe import probe_host, probe_machine
 from paceline.execution.machine.sensors import Sensors
 from paceline.execution.machine_model import LocalModel
-from paceline.execution.measure import EXPORTER, ONNX_FRAMEWORKS, Notice, measure_cells
+from paceline.execution.measure import (
+    EXPORTER,
+    ONNX_FRAMEWORKS,
+    Notice,
+    is_onnx_file,
+    measure_cells,
+)
 from paceline.execution.stacks import (
     Stack,
     default_stack,
+    find_spec,
     find_stack,
     installed_frameworks,
     list_stacks,
@@ -151,6 +158,7 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
         PacelineError: One of its leaves, with a hint.
     """
     _check_names(request)
+    _check_engines(request)
     sweep = _sweep(request)
     place, device = place_here(max(request.devices), request.device)
     settings = _settings(request, place.facts, device)
@@ -165,26 +173,35 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
             print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
             raise
         _require_a_result(records)
-        return ledger_of(records, _local_model(request, stacks, place, store, settings, known))
+        models = _local_models(request, stacks, place, store, settings, known)
+        return ledger_of(records, models, python=_own_interpreter(stacks))
 
 
-def _local_model(
+def _own_interpreter(stacks: Mapping[str, Stack]) -> str:
+    """Where functions of the user's own were run: in the first stack."""
+    return str(next(iter(stacks.values())).python)
+
+
+def _local_models(
     request: MeasureRequest,
     stacks: Mapping[str, Stack],
     place: Place,
     store: Store,
     settings: Settings,
     known: Sequence[Record],
-) -> LocalModel | None:
-    """What predicts steps of this machine, calibrated on those ``known`` before; None off PyTorch.
+) -> dict[Way, LocalModel]:
+    """What predicts steps of this machine, calibrated on those ``known``; none without PyTorch.
 
     It is asked for when a cell has been measured: its ceilings take a while, and a wrong name of
     a model is told before them.
     """
     torch = next((stack for stack in stacks.values() if stack.spec.framework == "torch"), None)
     if torch is None:
-        return None
-    return local_model(
+        try:
+            torch = default_stack(stacks_folder())
+        except InvalidInputError:
+            return {}
+    return local_models(
         place,
         settings,
         store,
@@ -212,6 +229,17 @@ def _check_names(request: MeasureRequest) -> None:
     for compiler in request.compiler:
         if compiler not in known:
             raise UnknownNameError.from_name("compiler", compiler, sorted(known))
+
+
+def _check_engines(request: MeasureRequest) -> None:
+    """Refuse models that the engine of a stack does not run.
+
+    Raises:
+        InvalidInputError: It is for another kind of model.
+    """
+    specs = [find_spec(name) for name in request.stack or ("torch",)]
+    for model in request.models:
+        check_engine(model, specs)
 
 
 def _require_a_result(records: Sequence[Record]) -> None:
@@ -437,19 +465,21 @@ def _made(folder: Path | None) -> Path | None:
 
 def _stacks(request: MeasureRequest) -> dict[str, Stack]:
     folder = stacks_folder()
-    if request.python and request.stack:
+    if request.python and len(request.stack) > 1:
         raise InvalidInputError(
-            "`--python` and `--stack` both say where to measure",
-            hint="give one: a stack brings its own Python",
+            "one Python cannot be several stacks",
+            hint="give --python with the one stack that it has, or leave it out",
         )
     if request.python:
-        found = [own_python(stack_specs()["torch"], Path(request.python))]
+        spec = find_spec(request.stack[0] if request.stack else "torch")
+        found = [own_python(spec, Path(request.python))]
     elif request.stack:
         found = [find_stack(name, folder) for name in request.stack]
     else:
         found = [default_stack(folder)]
     stacks = {stack.spec.name: stack for stack in found}
-    if any(stack.spec.framework in ONNX_FRAMEWORKS for stack in found):
+    is_exported = not all(map(is_onnx_file, request.models))
+    if is_exported and any(stack.spec.framework in ONNX_FRAMEWORKS for stack in found):
         stacks[EXPORTER] = find_stack("torch", folder)
     return stacks
 

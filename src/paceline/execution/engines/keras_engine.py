@@ -7,14 +7,8 @@ import os
 import sys
 import time
 
-from engine import (
-    RequestError,
-    about_cell,
-    main,
-    sample_inputs,
-    time_steps,
-    unsupported,
-)
+from engine import RequestError, about_cell, main, time_steps, unsupported
+from keras_jobs import make_job
 
 
 def serve(request, progress):
@@ -62,38 +56,21 @@ def measure(keras, backend, request, progress):
 
     progress(stage="building")
     keras.utils.set_random_seed(0)
-    model, kind, shape = make_model(request)
-    batch = request["batch"] * request["num_devices"]
-    buffer, full = sample_inputs(kind, shape, batch, request["seq"], 1000)
-    dtype = numpy.int64 if kind == "text" else numpy.float32
-    inputs = numpy.frombuffer(buffer, dtype=dtype).reshape(full)
-    inputs = inputs.astype(numpy.int32) if kind == "text" else inputs
-    targets = numpy.zeros((batch,), dtype=numpy.int32)
+    job = make_job(keras, request)
     progress(stage="compiling")
     started = time.perf_counter()
-    step, synchronize = backend.step(keras, model, inputs, targets, request)
+    step, synchronize = backend.step(keras, job, request)
     step()
     synchronize()
     compile_s = time.perf_counter() - started
     answer = dict(describe(backend), **time_steps(step, synchronize, request["timing"], progress))
     answer["compile_s"] = None if request["compiler"] == "eager" else compile_s
-    answer["num_parameters"] = sum(int(numpy.prod(w.shape)) for w in model.trainable_weights)
-    answer.update(about_cell(request, kind))
+    weights = job.model.trainable_weights
+    answer["num_parameters"] = sum(int(numpy.prod(w.shape)) for w in weights)
+    if job.optimizer is not None:
+        answer["optimizer"] = type(job.optimizer).__name__.lower()
+    answer.update(about_cell(request, job.kind))
     return answer
-
-
-def make_model(request):
-    """Model, what one item of it is, and the shape of an item."""
-    import keras_models
-
-    name = request["entry"].partition(":")[2] or request["entry"]
-    if name not in keras_models.ZOO:
-        known = ", ".join(sorted(keras_models.ZOO))
-        raise RequestError(
-            "unsupported", "no Keras definition of `%s`; there are %s" % (name, known)
-        )
-    builder, kind, shape = keras_models.ZOO[name]
-    return builder(), kind, shape
 
 
 def _hide_gpus():
@@ -160,17 +137,17 @@ class _TensorFlowBackend(object):
         details = tensorflow.config.experimental.get_device_details
         return [details(gpu).get("device_name", gpu.name) for gpu in gpus]
 
-    def step(self, keras, model, inputs, targets, request):
+    def step(self, keras, job, request):
         """The callable that is timed, and one that waits for it."""
         import tensorflow as tf
 
         if request["num_devices"] > 1:
-            return self._mirrored(keras, inputs, targets, request)
-        run = self._function(keras, model, request)
-        x, y = tf.constant(inputs), tf.constant(targets)
+            return self._mirrored(keras, job, request)
+        run = self._function(keras, job, request)
+        x, y = (keras.tree.map_structure(tf.constant, one) for one in (job.inputs, job.targets))
         return self._driven(lambda: run(x, y))
 
-    def _mirrored(self, keras, inputs, targets, request):
+    def _mirrored(self, keras, job, request):
         import tensorflow as tf
 
         if request["compiler"] == "eager":
@@ -179,8 +156,7 @@ class _TensorFlowBackend(object):
         names = ["%s:%d" % (kind, i) for i in range(request["num_devices"])]
         strategy = tf.distribute.MirroredStrategy(names)
         with strategy.scope():
-            model, _, _ = make_model(request)
-            run = self._function(keras, model, dict(request, compiler="none"))
+            run = self._function(keras, make_job(keras, request), dict(request, compiler="none"))
         count = request["batch"]
         shares = [slice(i * count, (i + 1) * count) for i in range(request["num_devices"])]
 
@@ -190,7 +166,7 @@ class _TensorFlowBackend(object):
 
             return strategy.experimental_distribute_values_from_function(value)
 
-        x, y = share(inputs), share(targets)
+        x, y = (keras.tree.map_structure(share, one) for one in (job.inputs, job.targets))
         together = tf.function(lambda: strategy.run(run, args=(x, y)), autograph=False)
         return self._driven(lambda: strategy.experimental_local_results(together())[0])
 
@@ -206,22 +182,26 @@ class _TensorFlowBackend(object):
 
         return step, synchronize
 
-    def _function(self, keras, model, request):
+    def _function(self, keras, job, request):
         import tensorflow as tf
 
-        mode = request["mode"]
-        optimizer = make_optimizer(keras, request)
+        mode, model = request["mode"], job.model
+        optimizer = make_optimizer(keras, request, job)
         if mode == "step":
             optimizer.build(model.trainable_variables)
 
         def forward(x, y):
             return tf.reduce_sum(tf.cast(model(x, training=False), tf.float32))
 
+        def losses(y, outputs):
+            if job.loss is not None:
+                return job.loss(y, outputs)
+            return tf.nn.sparse_softmax_cross_entropy_with_logits(y, outputs)
+
         def train(x, y):
             with tf.GradientTape() as tape:
-                logits = tf.cast(model(x, training=True), tf.float32)
-                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-                loss = tf.reduce_mean(losses)
+                outputs = tf.cast(model(x, training=True), tf.float32)
+                loss = tf.reduce_mean(losses(y, outputs))
             gradients = tape.gradient(loss, model.trainable_variables)
             if mode == "step":
                 optimizer.apply(gradients, model.trainable_variables)
@@ -261,11 +241,11 @@ class _JaxBackend(object):
 
         return [d.device_kind for d in jax.devices() if d.platform != "cpu"]
 
-    def step(self, keras, model, inputs, targets, request):
+    def step(self, keras, job, request):
         """The callable that is timed, and one that waits for it."""
         import jax
 
-        optimizer = make_optimizer(keras, request)
+        model, optimizer = job.model, make_optimizer(keras, request, job)
         optimizer.build(model.trainable_variables)
         state = tuple(
             [v.value for v in group]
@@ -275,8 +255,8 @@ class _JaxBackend(object):
                 optimizer.variables,
             )
         )
-        state, batch = self._placed(state, (inputs, targets), request["num_devices"])
-        run = jax.jit(self._function(model, optimizer, request["mode"]))
+        state, batch = self._placed(state, (job.inputs, job.targets), request["num_devices"])
+        run = jax.jit(self._function(job, optimizer, request["mode"]))
         held = [state, None]
 
         def step():
@@ -298,15 +278,18 @@ class _JaxBackend(object):
         split = NamedSharding(mesh, PartitionSpec("data"))
         return jax.device_put(state, whole), jax.device_put(batch, split)
 
-    def _function(self, model, optimizer, mode):
+    def _function(self, job, optimizer, mode):
         import jax
         import jax.numpy as jnp
 
+        model = job.model
+
         def loss(trainable, other, x, y):
-            logits, other = model.stateless_call(trainable, other, x, training=True)
-            chosen = jnp.take_along_axis(
-                jax.nn.log_softmax(logits.astype(jnp.float32)), y[:, None], axis=1
-            )
+            outputs, other = model.stateless_call(trainable, other, x, training=True)
+            outputs = outputs.astype(jnp.float32)
+            if job.loss is not None:
+                return job.loss(y, outputs).mean(), other
+            chosen = jnp.take_along_axis(jax.nn.log_softmax(outputs), y[:, None], axis=1)
             return -chosen.mean(), other
 
         def forward(state, batch):
@@ -353,16 +336,19 @@ class _TorchBackend(object):
 
         return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 
-    def step(self, keras, model, inputs, targets, request):
+    def step(self, keras, job, request):
         """The callable that is timed, and one that waits for it."""
         import torch
 
         if request["num_devices"] > 1:
             raise RequestError("unsupported", "measure several devices with the torch stack")
-        device = request["device"]
-        x, y = torch.tensor(inputs, device=device), torch.tensor(targets, device=device).long()
+        device, model = request["device"], job.model
+        x, y = (
+            keras.tree.map_structure(lambda array: torch.tensor(array, device=device), one)
+            for one in (job.inputs, job.targets)
+        )
         run = torch.compile(model) if request["compiler"] == "compiled" else model
-        optimizer = make_optimizer(keras, request)
+        optimizer = make_optimizer(keras, request, job)
         optimizer.build(model.trainable_variables)
 
         def forward():
@@ -371,7 +357,11 @@ class _TorchBackend(object):
 
         def both():
             model.zero_grad()
-            torch.nn.functional.cross_entropy(run(x, training=True).float(), y).backward()
+            outputs = run(x, training=True).float()
+            if job.loss is None:
+                torch.nn.functional.cross_entropy(outputs, y.long()).backward()
+            else:
+                job.loss(y, outputs).mean().backward()
 
         def step():
             both()
@@ -383,8 +373,10 @@ class _TorchBackend(object):
         return {"forward": forward, "forward-backward": both, "step": step}[request["mode"]], wait
 
 
-def make_optimizer(keras, request):
-    """The optimizer of the request, at the learning rate that changes nothing."""
+def make_optimizer(keras, request, job):
+    """That of a compiled model, else of the request, at the learning rate that changes nothing."""
+    if job.optimizer is not None:
+        return job.optimizer
     kinds = {
         "sgd": lambda: keras.optimizers.SGD(0.0, momentum=0.9),
         "adam": lambda: keras.optimizers.Adam(0.0),

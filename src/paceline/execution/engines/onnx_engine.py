@@ -41,6 +41,8 @@ def serve(request, progress):
         num_devices=(1,),
         device=engine.places,
     )
+    if not request.get("reference") and not isinstance(engine, _OnnxRuntime):
+        raise RequestError("unsupported", "files of the user's own run on the stack onnxruntime")
     return measure(engine, request, progress)
 
 
@@ -60,10 +62,8 @@ def measure(engine, request, progress):
     """Time one cell."""
     import numpy
 
-    kind = request["kind"]
-    buffer, full = sample_inputs(kind, request["shape"], request["batch"], request["seq"], 1000)
-    dtype = numpy.int64 if kind in SEQUENCES else numpy.float32
-    inputs = numpy.frombuffer(buffer, dtype=dtype).reshape(full)
+    kind = request.get("kind") or "features"
+    inputs = _inputs(request) if request.get("shape") or kind in SEQUENCES else None
     progress(stage="compiling")
     started = time.perf_counter()
     run, synchronize = engine.load(request, inputs)
@@ -73,8 +73,19 @@ def measure(engine, request, progress):
     answer["compile_s"] = None if request["compiler"] == "eager" else compile_s
     answer["num_parameters"] = None
     answer.update(about_cell(request, kind))
-    answer["numerical_difference"] = difference(first.reshape(-1), request["reference"])
+    if request.get("reference"):
+        answer["numerical_difference"] = difference(first.reshape(-1), request["reference"])
     return answer
+
+
+def _inputs(request):
+    """The one input of a model that was exported to be measured."""
+    import numpy
+
+    kind = request["kind"]
+    buffer, full = sample_inputs(kind, request["shape"], request["batch"], request["seq"], 1000)
+    dtype = numpy.int64 if kind in SEQUENCES else numpy.float32
+    return numpy.frombuffer(buffer, dtype=dtype).reshape(full)
 
 
 def difference(outputs, reference):
@@ -123,8 +134,35 @@ class _OnnxRuntime(object):
         session = library.InferenceSession(request["onnx"], options, providers=[wanted])
         if session.get_providers()[0] != wanted:
             raise RequestError("unsupported", "ONNX Runtime could not load %s" % wanted)
-        feed = {session.get_inputs()[0].name: inputs}
+        feed = self._feed(session, request, inputs)
         return lambda: session.run(None, feed)[0], lambda: None
+
+    def _feed(self, session, request, inputs):
+        """What the session takes: a file of the user's own says itself which inputs it has."""
+        if inputs is not None:
+            return {session.get_inputs()[0].name: inputs}
+        return {one.name: self._values(one, request) for one in session.get_inputs()}
+
+    def _values(self, one, request):
+        """Ones for an input; its open extents are the batch, then length or side.
+
+        A one is a token, a position and a mask that every model has.
+        """
+        import numpy
+
+        named = {"float": "float32", "double": "float64"}
+        dtype = one.type[len("tensor(") : -1]
+        dtype = named.get(dtype, dtype)
+        if dtype not in ("float16", "float32", "float64", "bool", "int32", "int64"):
+            raise RequestError("unsupported", "its input `%s` is a %s" % (one.name, one.type))
+        free = (request.get("image_size") or 224) if len(one.shape) > 3 else request["seq"]
+        shape = [n if isinstance(n, int) else free for n in one.shape]
+        if shape and not isinstance(one.shape[0], int):
+            shape[0] = request["batch"]
+        elif shape and shape[0] != request["batch"]:
+            text = "the file fixes %d items; measure --batch %d"
+            raise RequestError("unsupported", text % (shape[0], shape[0]))
+        return numpy.ones(shape, dtype=dtype)
 
 
 class _OpenVino(object):

@@ -155,9 +155,22 @@ class RebuiltModel(torch.nn.Module):
         self._operators = _needed(operators, outputs)
 
     def forward(self, *inputs):
-        """The outputs."""
+        """The outputs.
+
+        Raises:
+            RequestError: The operators fit each other at the batch of a translation alone.
+        """
         known = {value.index: tensor for value, tensor in zip(self._inputs, inputs)}
+        batch = inputs[0].shape[0]
         del inputs
+        try:
+            return self._run(known)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            said = (str(error).strip() or type(error).__name__).splitlines()[0]
+            at = "its layers do not fit each other at batch %d: %s" % (batch, said[:300])
+            raise RequestError("bad-model", at) from error
+
+    def _run(self, known):
         for one in self._operators:
             read = _resolved(one.inputs, lambda value: known[value.index])
             made = one.scope(one.function, read, _named(one.attributes, self.training))

@@ -23,6 +23,8 @@ class RebuiltSubject(Subject):
     def __init__(self, program, outputs, *, loss=None, optimizer="", side=None):
         if not program.inputs:
             raise RequestError("bad-model", "it has no input")
+        if isinstance(outputs, (list, tuple)) and not outputs:
+            raise RequestError("bad-model", "it has no output")
         self._wanted = [(shape, dtype) for _, shape, dtype in program.inputs]
         shape, dtype = self._wanted[0]
         has_seq = any(FREE_LENGTH in shape for shape, _ in self._wanted)

@@ -136,6 +136,8 @@ def read_saved_model(path):
     point = points.get("serving_default") or points.get("serve")
     if not point or not point["inputs"] or not point["outputs"]:
         raise Refused("it has no signature `serving_default` to run", "tf-signature")
+    if not all("value" in one for one in (*point["inputs"], *point["outputs"])):
+        raise Malformed("its signature does not say which tensors it means")
     library = meta["graph"].get("library", {"functions": []})
     functions = dict(_translated(one) for one in library["functions"])
     return _main_graph(meta["graph"]["nodes"], point), functions

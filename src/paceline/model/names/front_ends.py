@@ -33,6 +33,7 @@ class FrontEnd:
         holds: A file by which a folder of its is known; empty where it reads none.
         module: What a Python must have to run its worker.
         classes: Packages whose objects it reads, where a user's function returns one.
+        engine: Program of ``execution/engines`` that runs its models; empty where none does.
         folder: Where its worker stands.
     """
 
@@ -43,6 +44,7 @@ class FrontEnd:
     holds: str
     module: str
     classes: tuple[str, ...]
+    engine: str
     folder: Path
 
     @property
@@ -116,5 +118,6 @@ def _front_end(row: dict[str, str], folder: Path) -> FrontEnd:
         name=row["name"],
         holds=row["holds"],
         module=row["module"],
+        engine=row.get("engine") or "",
         folder=folder / row["name"],
     )

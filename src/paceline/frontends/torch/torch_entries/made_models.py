@@ -7,12 +7,16 @@ PyTorch is described by ``NAME_description.py`` in the folder of its front end: 
 
 import csv
 import importlib
+import importlib.util
 import os
 import sys
 
 from torch_entries.request_errors import RequestError
 
 _FRONT_ENDS = os.path.abspath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
+
+#: Backends of Keras, the one that it asks for unless told otherwise first.
+_BACKENDS = ("tensorflow", "jax", "torch")
 
 
 class OtherFramework(Exception):
@@ -34,6 +38,7 @@ def imported(entry, request):
     module_name, _, name = entry.partition(":")
     # Keras on PyTorch looks for a GPU when it is imported, and has to be content with none.
     os.environ.setdefault("KERAS_TORCH_DEVICE", "cpu")
+    _choose_backend()
     directory = request.get("directory") or os.getcwd()
     if directory not in sys.path:
         sys.path.insert(0, directory)
@@ -46,6 +51,13 @@ def imported(entry, request):
     if not hasattr(module, name):
         raise RequestError("no-function", "`%s` has no function `%s`" % (module_name, name))
     return getattr(module, name)
+
+
+def _choose_backend():
+    """Let Keras, which asks for TensorFlow, use a backend that this Python has: all read alike."""
+    installed = [name for name in _BACKENDS if importlib.util.find_spec(name)]
+    if installed and "tensorflow" not in installed:
+        os.environ.setdefault("KERAS_BACKEND", installed[0])
 
 
 def check_other(function, request):
