@@ -9,6 +9,7 @@ from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError, NoOfferError
 from paceline.planning.forecast.services import ServiceCell
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.reporting.pages.changes import load_section
 from paceline.scoring.completion import completed
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
@@ -118,3 +119,17 @@ def test_a_plan_keeps_its_settings_and_what_it_stands() -> None:
     assert loads == sorted(loads)
     assert loads[-1] < service.capacity_requests_per_s.mid
     assert service.curve[-1].request_s > service.curve[0].request_s
+
+
+def test_a_report_draws_latency_up_to_where_the_service_saturates() -> None:
+    plan = paceline.plan("llama-3-8b", rps=_RATE, ttft="1s", device=_DEVICE, max_devices=1)
+    section = load_section(plan)
+    assert section is not None
+    layers = section.charts[0].spec["layer"]
+    seen = [one for layer in layers for one in layer["data"]["values"] if "what" in one]
+    service = plan.choices[0].service
+    assert service is not None
+    assert {one["what"] for one in seen} == {"first token", "per token", "whole answer"}
+    assert max(one["requests_per_s"] for one in seen) < service.capacity_requests_per_s.mid
+    edge = layers[-1]["data"]["values"][0]["requests_per_s"]
+    assert edge == service.capacity_requests_per_s.mid

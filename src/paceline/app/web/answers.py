@@ -23,11 +23,7 @@ Found = TypeVar("Found")
 _MOST_KEPT = 256
 #: Deadlines that are tried beside the one that is asked, as shares of it.
 _DEADLINE_SHARES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-#: Loads that are tried, likewise.
-_LOAD_SHARES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
-#: What `paceline.predict` takes of a service.
-_OF_REQUESTS = ("prompt-tokens", "output-tokens", "spread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,26 +160,9 @@ class Answers:
         return deadlines_page(plans, plan)
 
     def _load(self, question: Question) -> Page:
-        from paceline.app.api.planning import predict
         from paceline.reporting.pages.changes import load_page
 
-        plan, first = self.plan(question), self._first(question)
-        asked = plan.workload.requests_per_s
-        if not asked:
+        plan = self.plan(question)
+        if plan.choices[0].service is None:
             raise InvalidInputError("no load is asked", hint="give requests per second")
-        given = question.keywords()
-        names = [name.replace("-", "_") for name in _OF_REQUESTS]
-        requests = {name: given[name] for name in names if name in given}
-        cells = []
-        for share in _LOAD_SHARES:
-            try:
-                grid = predict(
-                    self._models.entry(question), device=first.place.device,
-                    devices=(first.num_devices,), task=question.task, precision=first.precision,
-                    rps=asked * share, **requests, **self._shared(question),
-                )  # fmt: skip
-            except PacelineError:
-                # More than the service can do: the curve ends here.
-                break
-            cells += [(asked * share, cell) for cell in grid.services[:1]]
-        return load_page(cells, asked=asked)
+        return load_page(plan)

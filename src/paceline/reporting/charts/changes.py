@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from paceline.planfile import PlanFile
+from paceline.planfile import LoadPoint, PlanFile
 from paceline.planning.decisions.curve import ScalingCurve
-from paceline.planning.forecast.services import SeenTimes, ServiceCell
 from paceline.reporting.charts.basic import (
     OOM_COLOR,
     PALETTE,
@@ -54,23 +53,26 @@ def deadline_chart(plans: Sequence[tuple[float, PlanFile]]) -> Chart | None:
     )
 
 
-def load_chart(cells: Sequence[tuple[float, ServiceCell]], *, asked: float) -> Chart | None:
-    """What requests wait against how many come; None where none is answered.
+def load_chart(plan: PlanFile) -> Chart | None:
+    """What requests of the first choice wait against how many come, up to where it saturates.
 
-    Args:
-        cells: Requests per second, each with what they see of the service.
-        asked: Requests per second of the goal.
+    None where no service was simulated.
     """
-    points = [
-        point
-        for load, cell in cells
-        for what, seen in (("first token", cell.first_token), ("whole answer", cell.request))
-        if seen is not None
-        for point in _seen_points(load, what, seen)
-    ]
-    if not points:
+    service = plan.choices[0].service if plan.choices else None
+    if service is None or not service.curve:
         return None
+    points: list[Row] = [
+        {"requests_per_s": one.requests_per_s, "seconds": seconds, "what": what}
+        for one in service.curve
+        for what, seconds in _seen_at(one).items()
+    ]
+    most = service.capacity_requests_per_s
     x: Layer = quantity("requests_per_s", "requests per second")
+    edge: Layer = {
+        "data": {"values": [{"requests_per_s": most.low, "high": most.high}]},
+        "mark": {"type": "rect", "color": OOM_COLOR, "opacity": 0.12},
+        "encoding": {"x": x, "x2": {"field": "high"}},
+    }
     line: Layer = {
         "data": {"values": points},
         "mark": {"type": "line", "point": {"size": 40}, "tooltip": {"content": "data"}},
@@ -78,19 +80,39 @@ def load_chart(cells: Sequence[tuple[float, ServiceCell]], *, asked: float) -> C
             "x": x,
             "y": {**quantity("seconds", "seconds"), **_LOG},
             "color": {"field": "what", "type": "nominal", "title": None, "sort": None},
-            "strokeDash": {"field": "of", "type": "nominal", "title": None, "sort": None},
         },
-    }
-    rule: Layer = {
-        "data": {"values": [{"requests_per_s": asked}]},
-        "mark": {"type": "rule", "color": OOM_COLOR, "strokeDash": [2, 2], "strokeWidth": 1.5},
-        "encoding": {"x": x},
     }
     return Chart(
         title="Latency against load",
-        caption="Half of the requests (p50) and 95 of 100 (p95) see no more. Red: the load asked.",
-        spec=layered([line, rule]),
+        caption=f"{service.percentile} of 100 requests see no more. Full red: what the service "
+        "completes at most, with its range; dashed: the load asked.",
+        spec=layered([edge, line, _rule_at(service.requests_per_s, x), _edge_at(most.mid, x)]),
     )
+
+
+def _seen_at(point: LoadPoint) -> dict[str, float]:
+    """What requests see at a load, by what it is called."""
+    if point.ttft_s is None:
+        return {"answer": point.request_s}
+    return {
+        "first token": point.ttft_s, "per token": point.latency_s, "whole answer": point.request_s,
+    }  # fmt: skip
+
+
+def _rule_at(requests_per_s: float, x: Layer) -> Layer:
+    return {
+        "data": {"values": [{"requests_per_s": requests_per_s}]},
+        "mark": {"type": "rule", "color": PALETTE[6], "strokeDash": [2, 2], "strokeWidth": 1.5},
+        "encoding": {"x": x},
+    }
+
+
+def _edge_at(requests_per_s: float, x: Layer) -> Layer:
+    return {
+        "data": {"values": [{"requests_per_s": requests_per_s}]},
+        "mark": {"type": "rule", "color": OOM_COLOR, "strokeWidth": 1.5},
+        "encoding": {"x": x},
+    }
 
 
 def curve_chart(curve: ScalingCurve, unit: str) -> Chart:
@@ -148,10 +170,3 @@ def _knee_layers(curve: ScalingCurve, x: Layer) -> list[Layer]:
         "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "text"}},
     }
     return [rule, word]
-
-
-def _seen_points(load: float, what: str, seen: SeenTimes) -> list[Row]:
-    return [
-        {"requests_per_s": load, "what": what, "of": of, "seconds": time.mid}
-        for of, time in (("p50", seen.p50_s), ("p95", seen.p95_s))
-    ]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice
 from paceline.planning.decisions.curve import ScalingCurve
-from paceline.planning.forecast.services import ServiceCell
 from paceline.reporting.charts.changes import curve_chart, deadline_chart, load_chart
 from paceline.reporting.figures import (
     ABSENT,
@@ -18,10 +17,9 @@ from paceline.reporting.figures import (
 )
 from paceline.reporting.pages.page import Page, Section
 from paceline.reporting.screens.plans import headline, how_in_full, machine_name, workload_line
-from paceline.reporting.screens.predictions import services_table
 from paceline.reporting.screens.scaling import left_out, scaling_table
 from paceline.reporting.tables import Column, Table
-from paceline.units import format_duration, format_usd
+from paceline.units import format_duration, format_percent, format_significant, format_usd
 
 
 def deadlines_page(plans: Sequence[tuple[float, PlanFile]], plan: PlanFile) -> Page:
@@ -52,20 +50,39 @@ def deadlines_page(plans: Sequence[tuple[float, PlanFile]], plan: PlanFile) -> P
     return Page(title="", subtitle="", tiles=(), sections=tuple(sections), sources=())
 
 
-def load_page(cells: Sequence[tuple[float, ServiceCell]], *, asked: float) -> Page:
-    """What requests see of a service as more of them come.
+def load_page(plan: PlanFile) -> Page:
+    """What requests see of a service as more of them come."""
+    section = load_section(plan)
+    sections = () if section is None else (section,)
+    return Page(title="", subtitle="", tiles=(), sections=sections, sources=())
 
-    Args:
-        cells: Requests per second, each with what they see.
-        asked: Requests per second of the goal.
-    """
-    chart = load_chart(cells, asked=asked)
-    section = Section(
-        title="Latency against load",
-        charts=() if chart is None else (chart,),
-        table=services_table(tuple(cell for _, cell in cells)),
+
+def load_section(plan: PlanFile) -> Section | None:
+    """The same as a part of a page; None where no service was simulated."""
+    service = plan.choices[0].service if plan.choices else None
+    chart = load_chart(plan)
+    if service is None or chart is None:
+        return None
+    titles = ("requests/s", "of what it can do", "first token", "per token", "answer")
+    most = service.capacity_requests_per_s.mid
+    rows = tuple(
+        (
+            format_significant(one.requests_per_s),
+            format_percent(one.requests_per_s / most),
+            ABSENT if one.ttft_s is None else format_duration(one.ttft_s),
+            ABSENT if one.ttft_s is None else format_duration(one.latency_s),
+            format_duration(one.request_s),
+        )
+        for one in service.curve
     )
-    return Page(title="", subtitle="", tiles=(), sections=(section,), sources=())
+    columns = tuple(Column(title=title, is_number=True) for title in titles)
+    advice = tuple(f"One setting: {text}." for text in service.settings)
+    return Section(
+        title="Latency against load",
+        charts=(chart,),
+        table=Table(columns=columns, rows=rows),
+        lines=advice,
+    )
 
 
 def scaling_page(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> Page:

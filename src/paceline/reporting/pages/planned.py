@@ -17,6 +17,7 @@ from paceline.reporting.figures import (
     number_range,
     usd_range,
 )
+from paceline.reporting.pages.changes import load_section
 from paceline.reporting.pages.page import Detail, Page, Section
 from paceline.reporting.screens.plans import (
     asked_columns,
@@ -46,6 +47,7 @@ def plan_page(plan: PlanFile) -> Page:
     sections = (
         Section(title="Assumptions", lines=plan.assumptions),
         _choices_section(plan),
+        *filter(None, (load_section(plan),)),
         Section(title="Why", lines=tuple(filter(None, plan.why))),
         Section(
             title="What would change the answer",
@@ -195,6 +197,12 @@ def _plan_tiles(first: PlannedChoice, sample_unit: str) -> tuple[tuple[str, str]
     if first.cost_usd is not None:
         price = format_usd(first.place.usd_per_hour)
         tiles.append((f"{usd_range(first.cost_usd)} USD", f"cost at {price} USD per hour"))
+    if first.service is not None:
+        most = number_range(first.service.capacity_requests_per_s)
+        tiles.append((most, "requests per second at most"))
+        what = "an answer" if first.ttft_s is None else "a token"
+        share = f"p{first.service.percentile} of {what}"
+        tiles += [] if first.latency_s is None else [(duration_range(first.latency_s), share)]
     tiles.append((number_range(first.samples_per_s), f"{sample_unit} per second"))
     tiles.append(
         (
