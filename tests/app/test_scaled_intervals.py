@@ -95,7 +95,7 @@ def test_two_kinds_are_as_sure_as_the_one_known_less_well() -> None:
     assert both("h100", "A100 SXM4 80GB") == pytest.approx(both("A100 SXM4 80GB", "h100"), rel=0.05)
 
 
-def test_the_table_has_intervals_at_every_time_and_cost(
+def test_the_table_has_intervals_at_every_time_cost_and_memory(
     run: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "140")
@@ -103,7 +103,7 @@ def test_the_table_has_intervals_at_every_time_and_cost(
     written = run(*asked).out
     rows = [line for line in written.splitlines() if line.strip().startswith(("1 ", "8 "))]
     assert len(rows) == 2
-    assert all(row.count("(") == 2 and row.count("–") == 2 for row in rows)
+    assert all(row.count("(") == 3 and row.count("–") == 3 for row in rows)
     points = json.loads(run(*asked, "--json").out)["curve"]["points"]
     assert all(point["cost_interval_usd"]["low"] < point["cost_usd"] for point in points)
 
@@ -129,3 +129,10 @@ def test_a_step_that_nobody_knows_has_no_figure() -> None:
     assert (count, "known only within" in why) == (8, True)
     with pytest.raises(MissingFactError, match="known only within"):
         curve((8,), between)
+
+
+def test_memory_is_told_as_a_median_between_its_bounds() -> None:
+    """The bound that must fit lies between the median and the bound of 95 %."""
+    (point,) = scaled("gpt2", device="h100", counts=(8,), batch=8).curve.points
+    told = point.memory_interval_bytes
+    assert told.low < told.mid < point.memory_bytes < told.high

@@ -94,6 +94,16 @@ def memory_share(used: Interval, capacity_bytes: float) -> str:
     return f"{gb}/{format_significant(capacity_bytes / 1e9, 2)} GB"
 
 
+def memory_range(used: Interval) -> str:
+    """Peak memory with its interval: from the lower end to `memory_bound_bytes`.
+
+    >>> memory_range(Interval(low=18e9, mid=20.4e9, high=26e9))
+    '20.4 GB (18–25)'
+    """
+    bounds = Interval(low=used.low, mid=used.mid, high=memory_bound_bytes(used))
+    return f"{format_significant(used.mid / 1e9)} GB{_bounds(bounds, 1e9)}"
+
+
 def chance(frac: float | None) -> str:
     """A chance as percent, never rounded up to certainty.
 

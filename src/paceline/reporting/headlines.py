@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
 from paceline.planning.forecast.grid import GridCell, PredictionGrid
 from paceline.planning.forecast.services import ServiceCell
-from paceline.reporting.figures import memory_share
+from paceline.reporting.figures import memory_range, memory_share
 from paceline.units import (
     counted_name,
     efficiency_text,
-    format_bytes,
     format_duration,
     format_significant,
     format_usd,
@@ -94,9 +93,10 @@ def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:
     if point is None:
         return ""
     devices = f"{point.count:,}×{counted_name(device)}"
+    memory = memory_range(point.memory_interval_bytes)
     return (
         f"{devices} do {format_significant(point.items_per_s)} {unit}/s"
-        f"{_efficient(point, curve)}{_job(point)}, {format_bytes(point.memory_bytes)} each."
+        f"{_efficient(point, curve)}{_job(point)}, {memory} each."
     )
 
 

@@ -10,6 +10,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
+from paceline.planfile import Interval
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.planning.decisions.knee_point import knee
@@ -83,8 +84,9 @@ def test_what_communication_takes_is_not_laid_to_small_batches(
 ) -> None:
     first = CountedStep(
         count=1, num_nodes=1, strategy="dp1", microbatch=8, global_batch=8, step_s=1.0,
-        items_per_s=8.0, memory_bytes=1e9, communication_s=0.0, exposed_communication_s=0.0,
-        log_sigma=0.1,
+        items_per_s=8.0, memory_bytes=1e9,
+        memory_interval_bytes=Interval(low=8e8, mid=9e8, high=1.1e9),
+        communication_s=0.0, exposed_communication_s=0.0, log_sigma=0.1,
     )  # fmt: skip
     step_s = 1.0 / efficiency
     many = replace(

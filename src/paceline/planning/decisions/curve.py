@@ -24,6 +24,7 @@ class CountedStep:
         step_s: Step time.
         items_per_s: Batch items per second of all devices.
         memory_bytes: Peak per device, the bound that holds at the chance at which it must fit.
+        memory_interval_bytes: The same as lower end, median and bound that holds at 95 %.
         communication_s: Communication per step, hidden or not.
         exposed_communication_s: Of it, what nothing hides.
         log_sigma: Standard deviation of log step time, communication and input included.
@@ -37,6 +38,7 @@ class CountedStep:
     step_s: float
     items_per_s: float
     memory_bytes: float
+    memory_interval_bytes: Interval
     communication_s: float
     exposed_communication_s: float
     log_sigma: float

@@ -468,6 +468,7 @@ def _counted(asked: _Asked, job: Job, steps: Steps, row: int) -> CountedStep:
         step_s=step_s,
         items_per_s=items / step_s,
         memory_bytes=float(steps.needed_bytes()[row]),
+        memory_interval_bytes=steps.memory_interval_bytes(row),
         communication_s=float(steps.communication_s[row]),
         exposed_communication_s=float(steps.exposed_s[row] + steps.tensor_s[row]),
         log_sigma=float(steps.log_sigma[row]),

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from paceline.planfile import Interval
 from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
-from paceline.reporting.figures import ABSENT, duration_range, number_range, usd_range
+from paceline.reporting.figures import ABSENT, duration_range, memory_range, number_range, usd_range
 from paceline.reporting.tables import Column, Table, continued_table, markdown_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_bytes, format_duration, format_percent, format_significant
+from paceline.units import format_duration, format_percent, format_significant
 
 #: The column that is the last of the table, and lines below it where there is little room.
 _LOST_TO = 9
@@ -76,7 +76,7 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
                 format_percent(point.efficiency_frac),
                 _or_absent(duration_range, point.time_interval_s),
                 _or_absent(usd_range, point.cost_interval_usd),
-                format_bytes(point.memory_bytes),
+                memory_range(point.memory_interval_bytes),
                 format_duration(point.exposed_communication_s),
                 str(point.limit),
             )
