@@ -11,7 +11,12 @@ from paceline.catalog.entities import Catalog
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
-from paceline.planning.forecast.grid_jobs import GridAxes, GridCases, grid_cases
+from paceline.planning.forecast.grid_jobs import (
+    UNSTATED_SHARDINGS,
+    GridAxes,
+    GridCases,
+    grid_cases,
+)
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.search.all_candidates import Search
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
@@ -100,7 +105,7 @@ def _without(axes: GridAxes) -> Iterator[tuple[str, GridAxes]]:
     """Each option that the axes state, and the axes without it."""
     if axes.checkpointing != "none":
         yield f"--checkpointing {axes.checkpointing}", replace(axes, checkpointing="none")
-    if axes.sharding != "none":
+    if axes.sharding not in UNSTATED_SHARDINGS:
         yield f"--sharding {axes.sharding}", replace(axes, sharding="none")
     settings = [pair for pair in axes.rewrite.split(",") if pair.strip()]
     for setting in settings:

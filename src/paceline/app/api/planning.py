@@ -111,7 +111,7 @@ def predict(
     framework: str | None = None,
     checkpointing: str = "none",
     rewrite: str = "",
-    sharding: str = "none",
+    sharding: str = "auto",
     facts: Sequence[Path] = (),
     calibration: Path | None = None,
     **requests: Unpack[RequestOptions],
@@ -140,7 +140,8 @@ def predict(
         checkpointing: What training recomputes in backward: ``none``, ``selective``, ``block``,
             ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
-        sharding: What the devices of a training job split: ``none``, ``zero2``, ``zero3``.
+        sharding: What the devices of a training job split: ``none``, ``zero2``, ``zero3``; or
+            ``auto``, which is zero3 where one of them does not hold the state.
         facts: Files with your own devices.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
         **requests: Lengths of a request and what one item is, see `RequestOptions`.
@@ -159,7 +160,7 @@ def predict(
         device=device, batches=tuple(batch), counts=tuple(devices), seq=seq,
         precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
-        sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
+        sharding=read_word(sharding, ("auto", *SHARDINGS), "sharding", command=_PREDICT_HELP),
         work=stated_work(requests), trace=requests.get("trace"),
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip

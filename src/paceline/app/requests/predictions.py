@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 from paceline.app.requests.plan_request import check_length, read_calibration, read_compiler
 from paceline.app.requests.remedies import Remedy, remedy_lines
@@ -22,6 +23,7 @@ from paceline.planning.effects import check_effects
 from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
 from paceline.planning.forecast.grid_jobs import (
     MAX_DEVICES_PER_MACHINE,
+    UNSTATED_SHARDINGS,
     GridAxes,
     GridCases,
     grid_cases,
@@ -66,7 +68,7 @@ class Question:
     framework: str | None = None
     checkpointing: Checkpointing = "none"
     rewrite: str = ""
-    sharding: Sharding = "none"
+    sharding: Sharding | Literal["auto"] = "auto"
     work: Work = field(default_factory=Work)
     trace: Path | None = None
     facts: tuple[Path, ...] = ()
@@ -229,7 +231,7 @@ def read_question(question: Question, workload: Workload) -> AskedGrid:
             "say what is recomputed",
             hint="leave one of them out",
         )
-    if workload.task == "infer" and question.sharding != "none":
+    if workload.task == "infer" and question.sharding not in UNSTATED_SHARDINGS:
         raise InvalidInputError(
             f"`--sharding {question.sharding}` splits what training keeps, and nothing is trained",
             hint="leave --sharding out; `--task train` trains",
@@ -340,7 +342,7 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
         yield f"run with {question.rewrite}"
     if "offload=optimizer" in question.rewrite:
         yield "the update on the host ends with its copies"
-    if question.sharding != "none":
+    if question.sharding not in UNSTATED_SHARDINGS:
         yield f"devices share the training state ({question.sharding})"
     is_eager = any(
         not one.configuration.is_served and one.configuration.compiler == "eager"

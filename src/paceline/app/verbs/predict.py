@@ -41,8 +41,9 @@ class _RunOptions(TypedDict, total=False):
     sharding: Annotated[
         str,
         Option(
-            help="What devices of a training job split: none, zero2 or zero3 (FSDP).",
-            default="none",
+            help="What devices of a training job split: none, zero2, zero3 (FSDP); auto is zero3 "
+            "where one of them does not hold the training state.",
+            default="auto",
         ),
     ]
     prompt_tokens: Annotated[

@@ -20,6 +20,7 @@ from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.memory.memory_fit import Z_95, quantile_bytes
 from paceline.parallelism.steps import Steps
+from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.uncertainty import (
     energy_interval_of,
     interval_of,
@@ -61,6 +62,7 @@ class GridCell:
         device: ``Device.name``.
         num_devices: How many, in one machine.
         tensor_degree: How many of them share every layer, and then a batch; the rest are replicas.
+        sharding: What the devices of a training job split.
         batch_per_device: Items per device and step.
         precision: Name in ``dtypes.PRECISIONS``.
         compiler: ``eager``, ``compiled`` …
@@ -100,6 +102,7 @@ class GridCell:
     energy_j_per_sample: float | None = None
     energy_interval_j_per_sample: Interval | None = None
     tensor_degree: int = 1
+    sharding: Sharding = "none"
     is_rough: bool = False
 
 
@@ -186,7 +189,11 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
         num_parameters=workload.num_parameters,
         calibration=calibration,
         catalog_version=asked.catalog_version,
-        assumptions=(*asked.assumptions, *_shared_words(cells)),
+        assumptions=(
+            *asked.assumptions,
+            *_shared_words(cells),
+            *(_split_words(cells) if asked.axes.sharding == "auto" else ()),
+        ),
         cells=cells,
         unanswered=(
             *asked.unanswered,
@@ -222,6 +229,8 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
     counts = np.array([one.count for one in asked.places], dtype=np.int64)
     capacities_bytes = np.array([capacity_bytes(one.device) for one in asked.places])
     degrees = np.array([one.tensor_degree for one in asked.configured], dtype=np.int64)
+    is_inference = asked.workload.task == "infer"
+    room_bytes = capacities_bytes * (_ENGINE_MEMORY_FRAC if is_inference else 1.0)
     samples = counts[place] / degrees[number] * asked.batch[item] * asked.samples_per_item
     samples_per_s = samples / whole.step_s
     needed_bytes = whole.needed_bytes(asked.goal.memory_confidence)
@@ -234,12 +243,19 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
         chosen=np.stack(
             [
                 _choose(np.where(mine[number], samples_per_s, np.nan), whole.memory_mid_bytes,
-                        fits, degrees, shape, capacities_bytes[place])
+                        fits, _sharing(asked), shape, room_bytes[place])
                 for mine in _ways(asked)
             ],
             axis=1,
         ),
     )  # fmt: skip
+
+
+def _sharing(asked: GridCases) -> IntArray:
+    """How much ranks share: layers of an inference, or the state of a training job at the end."""
+    return np.array(
+        [one.tensor_degree + (one.sharding != "none") for one in asked.configured], dtype=np.int64
+    )
 
 
 def _ways(asked: GridCases) -> list[npt.NDArray[np.bool_]]:
@@ -262,25 +278,33 @@ def _choose(
     samples_per_s: FloatArray,
     memory_bytes: FloatArray,
     fits: npt.NDArray[np.bool_],
-    degrees: IntArray,
+    sharing: IntArray,
     shape: tuple[int, int, int],
-    capacity_bytes: FloatArray,
+    room_bytes: FloatArray,
 ) -> npt.NDArray[np.int64]:
     """The fastest configuration that fits, else the one that needs least memory.
 
-    Ranks share every layer only where one of them alone holds no batch within the share of its
-    memory that engines take, or else no batch at all.
+    Ranks share something only where one of them alone holds no batch in its room, or else no batch
+    at all.
+
+    Args:
+        samples_per_s: Of each row.
+        memory_bytes: Likewise.
+        fits: At the goal's chance.
+        sharing: How much ranks share, of each configuration.
+        shape: Of the rows.
+        room_bytes: What a device leaves for the job.
     """
     is_known = np.isfinite(samples_per_s) & np.isfinite(memory_bytes)
     score = np.where(is_known, np.where(fits, samples_per_s, -memory_bytes), -np.inf)
     if shape[2] == 0:
         return np.full(shape[:2], -1, dtype=np.int64)
     holds = (is_known & fits).reshape(shape).any(axis=1)
-    is_roomy = is_known & fits & (memory_bytes <= _ENGINE_MEMORY_FRAC * capacity_bytes)
+    is_roomy = is_known & fits & (memory_bytes <= room_bytes)
     roomy: npt.NDArray[np.bool_] = np.any(is_roomy.reshape(shape), axis=1)
     holds = np.where(roomy.max(axis=1, initial=False)[:, None], roomy, holds)
-    fewest = np.where(holds, degrees, _MANY).min(axis=1)
-    is_open = (fewest == _MANY)[:, None] | (degrees == fewest[:, None])
+    least = np.where(holds, sharing, _MANY).min(axis=1)
+    is_open = (least == _MANY)[:, None] | (sharing == least[:, None])
     score = np.where(is_open[:, None, :], score.reshape(shape), -np.inf).reshape(score.shape)
     best = score.reshape(shape).argmax(axis=2)
     rows = np.arange(shape[0] * shape[1]).reshape(shape[:2]) * shape[2] + best
@@ -315,6 +339,7 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         device=where.device.name,
         num_devices=where.count,
         tensor_degree=configured.tensor_degree,
+        sharding=configured.sharding if where.count > 1 else "none",
         batch_per_device=int(asked.batch[item]),
         precision=configuration.precision,
         compiler=configuration.compiler,
@@ -411,3 +436,17 @@ def _shared_words(cells: Sequence[GridCell]) -> Iterator[str]:
     for device, count, degree in sorted(shared):
         replicas = f", in {count // degree} replicas" if count > degree else ""
         yield f"{device}: {degree} of {count} devices share every layer (tp{degree}){replicas}"
+
+
+def _split_words(cells: Sequence[GridCell]) -> Iterator[str]:
+    """Which devices share the training state though nobody said so; like counts together."""
+    counts: dict[str, set[int]] = {}
+    for cell in cells:
+        if cell.sharding != "none" and cell.status == "fits":
+            counts.setdefault(cell.device, set()).add(cell.num_devices)
+    for like in sorted({tuple(sorted(some)) for some in counts.values()}):
+        names = " and ".join(name for name, some in counts.items() if tuple(sorted(some)) == like)
+        yield (
+            f"{names}: {' or '.join(map(str, like))} devices share weights, gradients and "
+            "optimizer states (zero3, as FSDP does), which one alone cannot hold (--sharding none)"
+        )

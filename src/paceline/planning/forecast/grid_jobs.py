@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -50,6 +51,11 @@ MAX_DEVICES_PER_MACHINE = 16
 _TENSOR_DEGREES = (8, 4, 2, 1)
 #: Of its memory, from where on a device may be too small for a model with its caches.
 _CROWDED_FRAC = 0.5
+#: Where nobody says what the devices of a training job split.
+UNSTATED_SHARDINGS = ("none", "auto")
+#: Weights, gradients and two moments of a parameter in mixed precision.
+#: Source: Rajbhandari et al., "ZeRO", SC 2020, section 3.1.
+_STATE_BYTES = 16
 #: Devices named in a sentence.
 _NAMED = 3
 
@@ -81,7 +87,8 @@ class GridAxes:
             the memory is not limited, the smallest that nearly has it.
         checkpointing: What training recomputes in the backward pass.
         rewrite: Further settings, as `paceline.model.settings.read_settings` reads them.
-        sharding: What the devices of a training job split.
+        sharding: What the devices of a training job split; ``auto`` is zero3 where one of them
+            holds no batch, and nothing elsewhere.
         loop_compilers: Of what no engine serves, where the goal names none and the device has
             them; else its fastest.
         takes_unreleased: Whether devices are answered for which no release has kernels.
@@ -95,7 +102,7 @@ class GridAxes:
     keeps_best_batch_only: bool = False
     checkpointing: Checkpointing = "none"
     rewrite: str = ""
-    sharding: Sharding = "none"
+    sharding: Sharding | Literal["auto"] = "none"
     loop_compilers: tuple[str, ...] = ()
     takes_unreleased: bool = False
     has_load: bool = False
@@ -165,7 +172,11 @@ def grid_cases(
         preferred=axes.loop_compilers,
         released=released_precisions(workload.name),
     )
-    configured = (*configured, *_shared(workload, configured, supports, axes.counts))
+    configured = (
+        *_stated(configured, axes),
+        *_shared(workload, configured, supports, axes.counts),
+        *_split_state(workload, configured, supports, axes),
+    )
     places = _places(catalog, [support.device for support in supports], axes.counts)
     batch = np.array(sorted(set(axes.batches)), dtype=np.float64)
     rows, cases = _cases(workload, work, configured, places, batch, axes, service)
@@ -200,7 +211,7 @@ def _cases(
     place, item, configuration = (index.ravel() for index in np.indices(shape))
     runs = np.zeros((len(places), len(configured)), dtype=bool)
     for column, one in enumerate(configured):
-        runs[:, column] = [p.row in one.rows and _shares(p, one.tensor_degree) for p in places]
+        runs[:, column] = [p.row in one.rows and _shares(p, one) for p in places]
     rows = np.flatnonzero(runs[place, configuration])
     counts = sorted({p.count for p in places})
     number = np.array([counts.index(p.count) for p in places], dtype=np.int64)
@@ -209,7 +220,7 @@ def _cases(
         Job(
             workload=workload,
             configuration=one.configuration,
-            strategy=_strategy(count, one.tensor_degree, axes.sharding),
+            strategy=_strategy(count, one),
             seq=axes.seq,
             prompt_tokens=work.prompt_length if is_answered else None,
             output_tokens=work.output_length if is_answered else None,
@@ -245,16 +256,17 @@ def _places(
     )
 
 
-def _strategy(count: int, tensor: int, sharding: Sharding) -> Strategy:
+def _strategy(count: int, how: ConfiguredDevices) -> Strategy:
     """Replicas of so many ranks that share layers; one alone has nobody to split with."""
-    replicas = max(count // tensor, 1)
+    replicas = max(count // how.tensor_degree, 1)
     return Strategy.from_degrees(
-        dp=replicas, tp=tensor, sharding=sharding if replicas > 1 else "none"
+        dp=replicas, tp=how.tensor_degree, sharding=how.sharding if replicas > 1 else "none"
     )
 
 
-def _shares(place: GridPlace, degree: int) -> bool:
-    """Whether so many ranks share every layer in a place: one, or as many as engines take."""
+def _shares(place: GridPlace, how: ConfiguredDevices) -> bool:
+    """Whether ranks share in a place what they would: every layer by as many as engines take."""
+    degree = how.tensor_degree
     return degree == 1 or (degree == _engine_degree(place.count) and place.links.device is not None)
 
 
@@ -287,6 +299,30 @@ def _shared(
         for degree in degrees if rows else ():
             if can_split(workload, degree, is_served=is_served):
                 yield replace(one, rows=rows, tensor_degree=degree)
+
+
+def _stated(configured: Sequence[ConfiguredDevices], axes: GridAxes) -> Iterator[ConfiguredDevices]:
+    """The same, with what is stated of the training state."""
+    for one in configured:
+        yield one if axes.sharding == "auto" else replace(one, sharding=axes.sharding)
+
+
+def _split_state(
+    workload: Workload, configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
+    axes: GridAxes,
+) -> Iterator[ConfiguredDevices]:  # fmt: skip
+    """Training whose state all devices share, on those that it alone would half fill."""
+    if workload.task != "train" or axes.sharding != "auto" or max(axes.counts) == 1:
+        return
+    state_bytes = _STATE_BYTES * workload.num_parameters
+    for one in configured:
+        rows = tuple(
+            row
+            for row in one.rows
+            if state_bytes > _CROWDED_FRAC * capacity_bytes(supports[row].device)
+        )
+        if rows:
+            yield replace(one, rows=rows, sharding="zero3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

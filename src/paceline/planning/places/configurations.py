@@ -10,6 +10,7 @@ from paceline.dtypes import find_precision
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
 from paceline.model.graph.workload import Task
 from paceline.model.settings import read_settings
+from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.service import Service
 from paceline.stack.devices import compiler_elsewhere
@@ -59,12 +60,14 @@ class ConfiguredDevices:
         configuration: How the model is run.
         rows: Indices into the list of devices, rising.
         tensor_degree: Devices that share each layer.
+        sharding: What the devices of a training job split.
         host: Whose dispatch applies where no engine serves.
     """
 
     configuration: Configuration
     rows: tuple[int, ...]
     tensor_degree: int = 1
+    sharding: Sharding = "none"
     host: str = USUAL_LOOP
 
 
