@@ -154,3 +154,13 @@ def test_a_plan_that_nothing_fits_says_what_each_rewrite_saves(capsys):
     assert status not in (0, 1, 2)
     assert re.search(r"--rewrite .*live at batch 1, .*lora_rank=16 saves [\d.]+ GB", told)
     assert "offload" not in told
+
+
+@pytest.mark.parametrize(("model", "stated"), [("gpt2", "none"), ("llama-3-8b", "zero3")])
+def test_devices_share_the_training_state_only_where_one_cannot_hold_it(model, stated):
+    asked = {"device": "h200", "batch": (1,), "devices": (1, 4)}
+    chosen = predict(model, **asked).cells
+    said = predict(model, **asked, sharding=stated).cells
+    assert [cell.sharding for cell in chosen] == ["none", stated]
+    assert chosen[1] == said[1]
+    assert chosen[0].memory_bytes == said[0].memory_bytes

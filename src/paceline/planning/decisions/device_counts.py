@@ -114,7 +114,9 @@ def scaling_curve(
         found = _stated(asked, tried, simulate(*tried.pairs(asked), calibration=calibration))
         return _curve(_sure(found, widest_log_sigma), cluster, num_items)
     if not batch.global_batch and not batch.batch_per_device:
-        each = asked.settled(batch_sizes(batch), max(wanted))
+        sizes = batch_sizes(batch)
+        alone = simulate(*asked.alone(sizes), calibration=calibration)
+        each = asked.settled(sizes, alone, max(wanted))
         batch = replace(batch, batch_per_device=each)
     ways = _replicas(asked, wanted, batch)
     found = _best(asked, ways, simulate(ways.cases, calibration=calibration), batch)
@@ -144,13 +146,12 @@ class _Asked:
         jobs = [replace(self.job, strategy=strategy, batch=size) for size in sizes]
         return jobs, [self.machine(count)] * len(jobs)
 
-    def settled(self, sizes: Sequence[int], most: int) -> int:
+    def settled(self, sizes: Sequence[int], alone: Steps, most: int) -> int:
         """Items per device by default; of a model that one device cannot hold, shared among most.
 
         Raises:
             MissingFactError: The catalogue does not know what the times need.
         """
-        alone = simulate(*self.alone(sizes), calibration=self.calibration)
         found = settled_batch(sizes, alone, self.cluster)
         if found > 1 or most == 1 or self.fits(alone):
             return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from paceline.simulation.rank import rank_steps
 
 #: Models from so many parameters on are also tried with each layer on several devices.
 _SPLIT_PARAMETERS = {"infer": 1_000_000_000, "train": 5_000_000_000}
+#: Questions whose forecasts and candidates are kept, some 10 MB each: a plan that is widened asks
+#: two or three.
+MOST_KEPT = 8
 _HALF_PRECISIONS = ("bf16", "fp16")
 _TENSOR_DEGREES = (2, 4, 8)
 
@@ -47,14 +50,25 @@ _TENSOR_DEGREES = (2, 4, 8)
 _ROOMY_BATCH = 16.0
 
 
-def choose_forecast(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> Forecast:
-    """Predict what candidates can be made of.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ground:
+    """What is predicted for; one is known by its identity.
 
-    Args:
+    Attributes:
         question: What is asked.
         found: Where it could run.
         devices: Devices of the places, in the order of the forecast's rows.
     """
+
+    question: Question
+    found: PlaceSearch
+    devices: tuple[Device, ...]
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def choose_forecast(ground: Ground) -> Forecast:
+    """Predict what candidates can be made of; the last few are kept."""
+    question, found, devices = ground.question, ground.found, ground.devices
     configured = _configured(question, found, devices)
     lengths = lengths_of(_batches(question), question.work, seq=question.seq)
     service = service_of(question.goal, question.workload)

@@ -17,7 +17,12 @@ from paceline.model.graph.workload import Workload
 from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import is_rough
-from paceline.planning.forecast.forecast_choice import choose_forecast, pinned_count
+from paceline.planning.forecast.forecast_choice import (
+    MOST_KEPT,
+    Ground,
+    choose_forecast,
+    pinned_count,
+)
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question, SearchOptions
 from paceline.planning.goal.amounts import Job as AskedJob
@@ -62,9 +67,6 @@ from paceline.simulation.job import Job
 
 if TYPE_CHECKING:
     from paceline.simulation.queue.figures import ServiceFigures
-
-#: Questions whose candidates are kept, some 10 MB each: a plan that is widened asks two or three.
-_MOST_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,8 +202,8 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         catalog: Devices and offers.
     """
     asked = _Unlimited.of(question, catalog)
-    found, devices, _ = _ground(asked)
-    forecast = _forecast(asked)
+    ground, _ = _ground(asked)
+    forecast = choose_forecast(ground)
     evaluated = _evaluated(asked, _node_counts(question))
     places, candidates, evaluation = evaluated.places, evaluated.candidates, evaluated.evaluation
     stated = constraints(evaluation, question.goal, question.job.amount)
@@ -210,8 +212,8 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     is_ranked &= np.isfinite(evaluation.pareto_cost)
     return Search(
         question=question,
-        found=found,
-        devices=devices,
+        found=ground.found,
+        devices=ground.devices,
         forecast=forecast,
         places=places,
         candidates=candidates,
@@ -226,39 +228,33 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     )
 
 
-@lru_cache(maxsize=_MOST_KEPT)
-def _ground(asked: _Unlimited) -> tuple[PlaceSearch, tuple[Device, ...], PlaceTable]:
+@lru_cache(maxsize=MOST_KEPT)
+def _ground(asked: _Unlimited) -> tuple[Ground, PlaceTable]:
     """Where it could run, on which devices, and the terms there."""
     question, catalog = asked.question, asked.catalog
     found = find_places(catalog, question.goal, today=question.today)
     found = with_joined(found, catalog, question)
     parts = [part for place in found.places for part in (place, *place.parts)]
     devices = tuple({p.device.name: p.device for p in parts}.values())
-    return found, devices, _place_table(question, found, devices)
+    ground = Ground(question=question, found=found, devices=devices)
+    return ground, _place_table(question, found, devices)
 
 
-@lru_cache(maxsize=_MOST_KEPT)
-def _forecast(asked: _Unlimited) -> Forecast:
-    """What is predicted of each device there."""
-    found, devices, _ = _ground(asked)
-    return choose_forecast(asked.question, found, devices)
-
-
-@lru_cache(maxsize=_MOST_KEPT)
+@lru_cache(maxsize=MOST_KEPT)
 def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...]) -> _Evaluated:
     """What competes with so many machines, which is all that a limit says of it."""
-    found, devices, table = _ground(asked)
-    ground = SearchContext(
+    ground, table = _ground(asked)
+    context = SearchContext(
         question=asked.question,
-        places=found.places,
-        devices=devices,
+        places=ground.found.places,
+        devices=ground.devices,
         table=table,
-        forecast=_forecast(asked),
+        forecast=choose_forecast(ground),
     )
     candidates, whole = able_to_run(
-        *_candidates(ground, node_counts), ground.forecast, asked.question.goal
+        *_candidates(context, node_counts), context.forecast, asked.question.goal
     )
-    evaluation = _evaluation(ground, candidates, whole)
+    evaluation = _evaluation(context, candidates, whole)
     return _Evaluated(places=table, candidates=candidates, whole=whole, evaluation=evaluation)
 
 
