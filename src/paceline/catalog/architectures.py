@@ -10,7 +10,9 @@ from importlib import resources
 from typing import Any
 
 #: Facts that an entry takes from the one it is ``like``.
-_SHARED = ("num_lanes", "num_schedulers", "batched_tile", "attention_slowdown", "rates")
+_SHARED = (
+    "num_lanes", "num_schedulers", "batched_tile", "attention_slowdown", "operation_energy", "rates"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class Generation:
             products; None where they choose.
         attention_slowdown: Time of each family of attention kernels over that of the kernels
             that were measured.
+        operation_energy: Energy of an operation on its matrix units at the listed clock, over that
+            of the reference (``prediction/data/sustained_clock.csv``).
         rates: Of its matrix units.
     """
 
@@ -60,6 +64,7 @@ class Generation:
     num_schedulers: int | None = None
     batched_tile: tuple[int, int] | None = None
     attention_slowdown: Mapping[str, float]
+    operation_energy: float = 1.0
     rates: tuple[Rate, ...] = ()
 
 

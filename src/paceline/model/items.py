@@ -160,13 +160,21 @@ def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> 
         "its latents decoded" if row["decoder"] else f"{row['left_out']} not counted",
     ]
     changes = "change with --denoising-steps, --guidance"
+    around = _pipeline()
     return replace(
         workload,
         title=_ONE_STEP.sub("", workload.title),
         passes=(replace(denoiser, name="denoise", graph=graph, repeats=float(steps)), *beside),
         sample_unit=_UNITS[row["unit"]],
         item=f"{', '.join(parts)} ({changes})",
+        beside_frac=float(around["beside_frac"]),
+        beside_log_sigma=float(around["log_sigma"]),
     )
+
+
+def _pipeline() -> Mapping[str, str]:
+    """What is known of the code around the passes of a picture: diffusers', as most run them."""
+    return shipped_rows("model", "pipelines.csv")[0]
 
 
 def _guided_words(*, is_guided: bool) -> str:

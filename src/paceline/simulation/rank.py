@@ -33,6 +33,7 @@ from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.peak import peak_memory_bytes
 from paceline.prediction.prediction import Points, StepPrediction
 from paceline.prediction.step.one_pass import abstentions, predict_pass
+from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.simulation.job import Job
 from paceline.stack.engines import EngineProfile
 
@@ -186,7 +187,8 @@ def rank_steps(
         columns = _generated(found[0], found[1], found[2], asked.output)
     else:
         idle_bytes = [passes.idle_bytes(one) for one, _ in wanted]
-        columns = _summed([one for one, _ in wanted], found, idle_bytes)
+        summed = _summed([one for one, _ in wanted], found, idle_bytes)
+        columns = summed | _with_pipeline(passes, summed)
     largest, num_points = passes.step.largest, len(asked)
     reasons = [None if r is None else MissingFactError(r, hint=_HINT)
                for r in abstentions(largest, devices)]  # fmt: skip
@@ -366,6 +368,19 @@ def _summed(
         "flop": np.tile(repeats @ np.stack([one.flop for one in found]), len(found[0].mid_s)),
         "num_waits": np.full_like(step_s, repeats @ [one.num_waits for one in found]),
     }
+
+
+def _with_pipeline(passes: RankPasses, summed: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Times and energy with the code around the passes, where they run op by op."""
+    workload, first = passes.workload, next(iter(passes.lowered.values()))
+    if not workload.beside_frac or first.configuration.compiler != "eager":
+        return {}
+    longer = ("step_s", "per_token_s", "energy_j")
+    found = {name: summed[name] * (1.0 + workload.beside_frac) for name in longer}
+    log_sigma = np.hypot(summed["log_sigma"], workload.beside_log_sigma)
+    factor = np.exp(Z_80 * log_sigma)
+    interval = {"step_low_s": found["step_s"] / factor, "step_high_s": found["step_s"] * factor}
+    return found | interval | {"log_sigma": log_sigma}
 
 
 def _served(

@@ -71,8 +71,25 @@ def _seconds_by_kind(one: LoweredPass, points: Points, table: DeviceTable) -> di
     return {kind: float(row_s[one.costs.kind == kind].sum()) for kind in kinds}
 
 
+def _heads_s(head_size: int, device: str) -> float:
+    entry = f"transformer:layers=1,hidden={head_size * 8},heads=8,head_size={head_size},vocab=99"
+    one = load_workload(entry, task="infer").passes[0]
+    lowered = lower(one.graph, Configuration(precision="fp16"))
+    points = Points(batch=np.array([4.0]), seq=np.array([4096.0]))
+    table = DeviceTable.from_devices([find_device(load_catalog(), device)])
+    return _seconds_by_kind(lowered, points, table)[OpKind.ATTENTION]
+
+
+@pytest.mark.parametrize("device", ["Tesla T4", "A100 SXM4 80GB", "GeForce RTX 4090"])
+@pytest.mark.parametrize(("between", "kernel"), [(40, 64), (80, 96), (160, 192)])
+def test_a_head_between_two_kernels_takes_the_time_of_the_wider(device, between, kernel) -> None:
+    """But for the bytes that it need not read."""
+    assert 0.95 < _heads_s(between, device) / _heads_s(kernel, device) < 1.001
+
+
 @pytest.mark.parametrize(
-    ("device", "slower"), [("A100 SXM4 80GB", 1.0), ("RTX PRO 6000 Blackwell Server", 1.0),
+    ("device", "slower"), [("Tesla T4", 1.0), ("A100 SXM4 80GB", 1.0),
+                           ("RTX PRO 6000 Blackwell Server", 1.0),
                            ("H100 SXM5 80GB", 1.6), ("B200 SXM", 2.3)],
 )  # fmt: skip
 def test_pytorchs_own_attention_is_slower_where_vendors_have_newer_instructions(device, slower):

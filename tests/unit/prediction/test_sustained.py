@@ -82,6 +82,15 @@ def test_products_alone_are_slowed_and_most_where_power_is_shortest(llama) -> No
     assert np.allclose(found[streams], 1.0)
 
 
+def test_of_a_process_the_board_with_less_power_holds_the_smaller_share() -> None:
+    """70 W against 300 and 260 W for matrix units of one process at 65, 125 and 130 TFLOP/s."""
+    graph = load_workload("llama-3-8b").passes[0].graph
+    halves = lower(graph, Configuration(precision="fp16"))
+    boards = devices("Tesla T4", "Tesla V100 SXM2 16GB", "Quadro RTX 6000")
+    small, *large = slowdowns(halves, boards).max(axis=1)
+    assert small > 1.2 > max(large)
+
+
 def energy_over_16_bits(precision: str) -> set[float]:
     """Of the products of a training step, to three digits."""
     graph = load_workload("llama-3-8b").passes[0].graph

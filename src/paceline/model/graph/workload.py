@@ -82,6 +82,9 @@ class Workload:
         stated_item: What a user stated of one, as a job's line has it.
         usual_prompt_tokens: Of a request whose answer is generated, where none is stated.
         usual_output_tokens: Of its answer, likewise.
+        beside_frac: Time that the code around its passes takes where they run op by op, over
+            theirs: of a pipeline of several networks.
+        beside_log_sigma: How surely that is known.
     """
 
     name: str
@@ -107,6 +110,8 @@ class Workload:
     stated_item: str = ""
     usual_prompt_tokens: int = 512
     usual_output_tokens: int = 128
+    beside_frac: float = 0.0
+    beside_log_sigma: float = 0.0
 
     @property
     def generates(self) -> bool:

@@ -27,6 +27,10 @@ _SPLITS = (1, 2, 4, 8, 16, 32)
 #: Keys are walked in steps of so many.
 _STEP = 64.0
 _PARTIAL_BYTES = 4.0
+#: Widths of heads that kernels are built for; a head between two runs as the wider one. Source:
+#: Dao-AILab/flash-attention, csrc/flash_attn/src/static_switch.h, HEADDIM_SWITCH (recalled); 512 in
+#: engines' tables.
+_HEAD_SIZES = np.array([32, 64, 96, 128, 192, 256, 512], dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,17 @@ class AttentionConstants:
     def from_mapping(cls, values: Mapping[str, Any]) -> AttentionConstants:
         """Constants from a table of the calibration."""
         return cls(**{name: float(value) for name, value in values.items()})
+
+
+def kernel_head_size(head_size: Array) -> Array:
+    """How wide a head is in the kernel that runs it; those beyond the widest stay as they are.
+
+    >>> kernel_head_size(np.array([40, 64, 80, 160, 576]))
+    array([ 64.,  64.,  96., 192., 576.], dtype=float32)
+    """
+    wide = np.asarray(head_size, dtype=np.float32)
+    at = np.searchsorted(_HEAD_SIZES, wide)
+    return np.where(at < len(_HEAD_SIZES), _HEAD_SIZES[np.minimum(at, len(_HEAD_SIZES) - 1)], wide)
 
 
 def attention_tiled_s(

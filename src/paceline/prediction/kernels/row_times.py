@@ -34,7 +34,11 @@ from paceline.prediction.features import (
     stream_features,
 )
 from paceline.prediction.kernels.attention_generations import log10_slower
-from paceline.prediction.kernels.attention_tiles import AttentionConstants, attention_tiled_s
+from paceline.prediction.kernels.attention_tiles import (
+    AttentionConstants,
+    attention_tiled_s,
+    kernel_head_size,
+)
 from paceline.prediction.kernels.conv_transforms import has_rare_filter
 from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
 from paceline.prediction.kernels.expert_tiles import expert_constants, expert_product_s
@@ -66,8 +70,8 @@ _ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = kinds_where(lambda facts: facts.is_cell)
 _FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-#: Where the shape numbers of attention say how many query rows there are.
-_Q_LEN = 3
+#: Where the shape numbers of attention say how many query rows there are, and how wide heads are.
+_Q_LEN, _HEAD_SIZE = 3, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -238,6 +242,8 @@ def _log10_slowdown(asked: Question) -> Array:
 
 def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     """What the group's model says, and no more than a kernel takes that is tuned by hand."""
+    if one.model == _PREFILL:
+        return _whole_heads_log10(one, asked)
     learned = asked.calibration.models[one.model].log10_slowdown(one.features)
     cells = np.flatnonzero(np.isin(asked.lowered.costs.kind[one.rows], _CELLS))
     if one.model == Group.PRODUCT_TENSOR.model and cells.size:
@@ -249,6 +255,39 @@ def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     if is_tuned and one.model == Group.CONV_TENSOR.model:
         return np.minimum(learned, _tuned_log10(one.rows, asked))
     return learned
+
+
+def _whole_heads_log10(one: GroupFeatures, asked: Question) -> Array:
+    """What the model of attention says, with heads as wide as their kernels, (D, P, rows)."""
+    model = asked.calibration.models[one.model]
+    learned = model.log10_slowdown(one.features)
+    own = asked.shapes.dims[:, :, _HEAD_SIZE]
+    between = np.flatnonzero((kernel_head_size(own) != own).any(axis=0)[one.rows])
+    if not between.size:
+        return learned
+    rows = one.rows[between]
+    wide = _with_whole_heads(rows, asked)
+    groups = groups_of_rows(
+        asked.lowered.costs,
+        find_precision(asked.lowered.configuration.precision),
+        on_vector_units=asked.on_vector_units,
+    )
+    features = _features(one.model, Group(groups[rows[0]]), rows, wide)
+    times_bound = wide.bounds.rows(rows).roofline_s / np.maximum(
+        asked.bounds.rows(rows).roofline_s, 1e-12
+    )
+    learned[..., between] = model.log10_slowdown(features) + np.log10(times_bound)
+    return learned
+
+
+def _with_whole_heads(rows: npt.NDArray[np.intp], asked: Question) -> Question:
+    """The question with heads of some rows filled up to what a kernel is built for."""
+    dims, flop = asked.shapes.dims.copy(), asked.shapes.flop.copy()
+    own = dims[:, rows, _HEAD_SIZE]
+    dims[:, rows, _HEAD_SIZE] = kernel_head_size(own)
+    flop[:, rows] *= dims[:, rows, _HEAD_SIZE] / np.maximum(own, 1)
+    shapes = replace(asked.shapes, dims=dims, flop=flop)
+    return replace(asked, shapes=shapes, bounds=row_bounds(shapes, asked.devices, asked.peak_dr))
 
 
 def _product_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:

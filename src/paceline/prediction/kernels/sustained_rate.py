@@ -125,7 +125,7 @@ def sustained_row_s(
         calibration: What an operation draws.
     """
     flop = shapes.launches * power_flop(lowered, shapes, calibration)
-    burst_flop_per_s = flop / np.maximum(device_s, 1e-12)
+    burst_flop_per_s = flop * _energies(devices) / np.maximum(device_s, 1e-12)
     frac = clock_frac(devices.tdp_w[:, None, None], burst_flop_per_s, power_budget(calibration))
     return (device_s / frac).astype(device_s.dtype)
 
@@ -157,4 +157,11 @@ def power_s(flop: Array, devices: DeviceTable, calibration: Calibration) -> Arra
     """
     budget = power_budget(calibration)
     available_w = devices.tdp_w[:, None, None] * (1.0 - budget.idle_frac)
-    return np.nan_to_num(flop * budget.j_per_flop / available_w, posinf=0.0).astype(np.float32)
+    needed_j = flop * _energies(devices) * budget.j_per_flop
+    return np.nan_to_num(needed_j / available_w, posinf=0.0).astype(np.float32)
+
+
+def _energies(devices: DeviceTable) -> Array:
+    """Energy of an operation on matrix units over that of the reference, (D, 1, 1)."""
+    energies = [one.operation_energy for one in devices.generations]
+    return np.array(energies, dtype=np.float32)[:, None, None]
