@@ -16,6 +16,7 @@ from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.command import choice_setting, command_words, start, wait
+from paceline.watch.elsewhere.documents import check_facts
 from paceline.watch.elsewhere.submit import check_program, last_lines, look_at
 from paceline.watch.elsewhere.submit import stop as stop_elsewhere
 from paceline.watch.events import RunEvents
@@ -67,8 +68,8 @@ def run(
         facts: Files with your own devices.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
         runs: Folder of all runs; the user's own if None.
-        on: What runs it elsewhere: ``"slurm"``, ``"ray"`` or ``"ssh:HOST"``; this machine if None.
-        settings: Facts of the launch file there, as `deploy` takes them.
+        on: What runs it elsewhere, such as ``"slurm"`` or ``"ssh:HOST"``; this machine if None.
+        settings: Facts of the launch file there, as `deploy` takes them, or of a plain task.
         directory: Folder there in which the command runs; this one where it is shared, else the
             home folder there.
         detach: Return once it is submitted there.
@@ -106,8 +107,9 @@ def run(
         return watcher.summary(wait(started, watcher.look))
     from paceline.app.truth.handing_over import LaunchFile, hand_over
 
-    launch = None if chosen is None else LaunchFile(chosen.plan, choice, settings or {})
-    submitted = hand_over(own, on, launch=launch, variables=choose, directory=directory)
+    launch = None if chosen is None else LaunchFile(chosen.plan, choice)
+    submitted = hand_over(own, on, launch=launch, settings=settings or {}, variables=choose,
+                          directory=directory)  # fmt: skip
     say(f"run {own.id} · {on} job {submitted.job} · paceline runs follow {own.id}")
     watcher = watch(submitted)
     return watcher.summary(submitted if detach else _watched(submitted, watcher, say))
@@ -253,12 +255,15 @@ def _check_elsewhere(
         raise InvalidInputError(
             f"`{said[0]}` says nothing of a run on this machine", hint="it belongs to --on"
         )
+    if on is not None:
+        engine = check_program(on)
+        if plan is None and engine.document:
+            check_facts(settings or {}, engine.facts, engine.name)
+            return
     if plan is None and settings:
         raise InvalidInputError(
             "`--set` says nothing without a plan", hint="its facts stand in the plan's launch file"
         )
-    if on is not None:
-        check_program(on)
 
 
 def _summary(found: Run) -> RunSummary:

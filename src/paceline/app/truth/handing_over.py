@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.deployment.deploying import deploy
+from paceline.deployment.documents import json_text
 from paceline.deployment.settings import DeploySettings
 from paceline.planfile import PlanFile
 from paceline.watch.capturing import WORKERS_VARIABLE, tracing_settings
+from paceline.watch.elsewhere.documents import Asked, Document, check_facts, task_of
 from paceline.watch.elsewhere.engines import Engine, find_engine
 from paceline.watch.elsewhere.start_script import write_start
-from paceline.watch.elsewhere.submit import submit
+from paceline.watch.elsewhere.submit import folder_there, job_name, submit
 from paceline.watch.folder import Run
 from paceline.writing import make_folder, write_whole
 
@@ -28,12 +30,10 @@ class LaunchFile:
     Attributes:
         plan: Where the job runs.
         choice: Of the plan, 1 being the first.
-        settings: Facts of the target, as `deploy` takes them.
     """
 
     plan: PlanFile
     choice: int
-    settings: Mapping[str, str]
 
 
 def hand_over(
@@ -41,6 +41,7 @@ def hand_over(
     on: str,
     *,
     launch: LaunchFile | None,
+    settings: Mapping[str, str],
     variables: Mapping[str, str],
     directory: str | None,
 ) -> Run:
@@ -50,18 +51,23 @@ def hand_over(
         run: With a folder of its own.
         on: Such as ``slurm`` or ``ssh:me@gpu1``.
         launch: What its launch file is written from; None runs the command as it is.
+        settings: Facts of the target, as `deploy` takes them; without a plan of a plain document.
         variables: Of the command's environment.
-        directory: Where the command runs there; this folder where it is shared, else the home.
+        directory: Where the command runs there; this folder where it is shared, else where the
+            engine begins.
 
     Raises:
         InvalidInputError: The engine refuses the job, or a fact of its launch file is missing.
     """
     engine = find_engine(on)
-    script = None if launch is None else _written(run, engine, launch)
+    script = None if launch is None else _written(run, engine, launch, settings)
+    command = run.command
+    if engine.document:
+        script, command = None, _document(replace(run, on=on), engine, script, settings)
     write_start(
         run.folder,
-        run.command,
-        directory=directory or (run.directory if engine.shares_folder else ""),
+        command,
+        directory=directory or (run.directory if engine.shares_folder else engine.directory),
         shares_folder=engine.shares_folder,
         workers=Path(tracing_settings()[WORKERS_VARIABLE]),
         paths={WORKERS_VARIABLE: "workers"},
@@ -72,9 +78,29 @@ def hand_over(
     return submit(replace(run, on=on))
 
 
-def _written(run: Run, engine: Engine, launch: LaunchFile) -> Path:
-    named = {key: value for key, value in launch.settings.items() if key in _FIELDS}
-    options = {key: value for key, value in launch.settings.items() if key not in _FIELDS}
+def _document(
+    run: Run, engine: Engine, script: Path | None, facts: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Write what is submitted; returns the words that it has ``start.sh`` run."""
+    launch: tuple[Document, ...] = ()
+    if script is None:
+        check_facts(facts, engine.facts, engine.name)
+    else:
+        import yaml
+
+        launch = tuple(yaml.safe_load_all(script.read_text(encoding="utf-8")))
+    asked = Asked(
+        name=job_name(run), folder=str(run.folder), there=folder_there(run, engine),
+        command=run.command, launch=launch, facts=facts,
+    )  # fmt: skip
+    task = task_of(engine.name, asked)
+    write_whole(run.folder / engine.document, json_text(task.document))
+    return task.command
+
+
+def _written(run: Run, engine: Engine, launch: LaunchFile, settings: Mapping[str, str]) -> Path:
+    named = {key: value for key, value in settings.items() if key in _FIELDS}
+    options = {key: value for key, value in settings.items() if key not in _FIELDS}
     wanted = DeploySettings(
         command=run.command,
         choice=launch.choice - 1,

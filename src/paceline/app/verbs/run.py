@@ -63,7 +63,9 @@ def run(
     ] = False,
     on: Annotated[
         str | None,
-        Option(metavar="ENGINE", help="Run it elsewhere: slurm, ray or ssh:HOST."),
+        Option(
+            metavar="ENGINE", help="Run it elsewhere: slurm, ray, ssh:HOST, kubernetes, skypilot."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

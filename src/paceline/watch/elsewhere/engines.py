@@ -13,6 +13,8 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.shipped import shipped_toml
 
 Word = Literal["waiting", "running", "done", "failed"]
+#: Words after it run on the other side, joined as one quoted argument.
+_THERE = "|"
 _HOST = re.compile(r"[A-Za-z0-9_][\w.@:%-]*")
 
 
@@ -46,10 +48,14 @@ class Engine:
         waiting: The engine's words for a job that does not run yet.
         done: Its words for one that ended well.
         failed: Its words for one that did not.
-        through: Words before those that run on the other side.
         home: The run's folder there; empty where it is shared.
-        send: Words there that unpack an archive from their input.
-        fetch: Words there that pack the run's folder.
+        send: Words that unpack an archive there from their input; empty where ``submit`` sends.
+        fetch: Words that pack the run's folder there.
+        release: Words that say that all was fetched; empty where nothing waits for that.
+        document: File of the run's folder that is submitted; empty where ``start.sh`` is.
+        facts: What a document without a plan is written from, and whether it must be given.
+        directory: Where the command runs there, if nothing else is said; empty for the home.
+        submit_s: How long submitting may take.
         host: Other side, where it needs a name.
     """
 
@@ -64,20 +70,30 @@ class Engine:
     waiting: frozenset[str]
     done: frozenset[str]
     failed: frozenset[str]
-    through: tuple[str, ...] = ()
     home: str = ""
     send: tuple[str, ...] = ()
     fetch: tuple[str, ...] = ()
+    release: tuple[str, ...] = ()
+    document: str = ""
+    facts: Mapping[str, bool] = field(default_factory=dict)
+    directory: str = ""
+    submit_s: float = 60.0
     directive: str = ""
     host: str = field(default="")
 
     def words(self, template: Sequence[str], **values: str) -> list[str]:
         """A command: placeholders filled word by word, so that no value is read by a shell."""
         known = {"host": self.host, **values}
-        own = [_filled(word, known) for word in template]
-        if not self.through:
-            return own
-        return [*(_filled(word, known) for word in self.through), shlex.join(own)]
+        words = [_filled(word, known) for word in template]
+        if _THERE not in template:
+            return words
+        at = list(template).index(_THERE)
+        return [*words[:at], shlex.join(words[at + 1 :])]
+
+    @property
+    def needs_host(self) -> bool:
+        """Whether the other side has a name of the user's."""
+        return any("{host}" in word for word in self.submit)
 
     def state_of(self, word: str) -> Word:
         """The engine's word for a state in ours; one that it does not name is under way."""
@@ -95,7 +111,7 @@ def engine_names() -> tuple[str, ...]:
 
 
 def find_engine(on: str) -> Engine:
-    """The engine of ``--on``: ``slurm``, ``ray`` or ``ssh:HOST``.
+    """The engine of ``--on``: ``slurm``, ``ssh:HOST``, ``ray``, ``kubernetes``, ``skypilot``.
 
     Raises:
         UnknownNameError: No such engine.
@@ -107,10 +123,10 @@ def find_engine(on: str) -> Engine:
     if name not in table:
         raise UnknownNameError.from_name("engine", name, list(table), command="paceline run --help")
     engine = _engine(name, table[name], host)
-    if bool(colon) != bool(engine.through):
-        how = f"{name}:HOST" if engine.through else name
+    if bool(colon) != engine.needs_host:
+        how = f"{name}:HOST" if engine.needs_host else name
         raise InvalidInputError(f"`{on}` names no place", hint=f"write it like --on {how}")
-    if engine.through and not _HOST.fullmatch(host):
+    if engine.needs_host and not _HOST.fullmatch(host):
         raise InvalidInputError(f"`{host}` is no host", hint="such as --on ssh:me@gpu1")
     return engine
 

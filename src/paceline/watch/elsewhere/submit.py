@@ -23,6 +23,8 @@ from paceline.watch.folder import Run, now, read_run_file, write_end, write_run
 #: For one word with another machine; an archive takes longer than a question.
 _ASK_S, _MOVE_S = 60.0, 600.0
 _NUM_LAST_LINES = 5
+#: In a run's folder once that was sent to a machine which came later than the job.
+_SENT_FILE = "sent"
 _MAX_FETCHED_BYTES = 2**30
 #: Exit status of a job that an engine calls failed and that left none itself.
 _FAILED = 1
@@ -76,11 +78,12 @@ def submit(run: Run, *, program: Program = run_program) -> Run:
 
 
 def _submitted(run: Run, engine: Engine, program: Program) -> str:
-    there = _folder_there(run, engine)
-    if not engine.shares_folder:
+    there = folder_there(run, engine)
+    if not engine.shares_folder and not engine.document:
         program(engine.words(engine.send, folder=there), _packed(run.folder), _MOVE_S)
-    values = {"folder": there, "script": f"{there}/{START}", "name": _name(run)}
-    said = program(engine.words(engine.submit, **values), b"", _ASK_S)
+    values = {"folder": there, "script": f"{there}/{START}", "name": job_name(run)}
+    values["document"] = str(run.folder / engine.document)
+    said = program(engine.words(engine.submit, **values), b"", engine.submit_s)
     return _job_in(said.decode("utf-8", "replace"), engine)
 
 
@@ -131,7 +134,7 @@ def stop(run: Run, *, program: Program = run_program) -> None:
         )
     for number, template in enumerate(engine.cancel):
         try:
-            program(engine.words(template, job=found.job), b"", _ASK_S)
+            program(engine.words(template, job=found.job, name=job_name(found)), b"", _ASK_S)
         except InvalidInputError:
             if number == len(engine.cancel) - 1:
                 raise
@@ -164,11 +167,13 @@ def check_program(on: str) -> Engine:
     return engine
 
 
-def _name(run: Run) -> str:
+def job_name(run: Run) -> str:
+    """What the engine calls the run."""
     return f"paceline-{run.id}"
 
 
-def _folder_there(run: Run, engine: Engine) -> str:
+def folder_there(run: Run, engine: Engine) -> str:
+    """The run's folder where the job runs."""
     return str(run.folder) if engine.shares_folder else engine.home.replace("{run}", run.id)
 
 
@@ -185,10 +190,26 @@ def _job_in(said: str, engine: Engine) -> str:
 def _fetched(run: Run, engine: Engine, program: Program) -> Run:
     """The run as its folder says, after what is newer there was brought here."""
     if not engine.shares_folder:
-        words = engine.words(engine.fetch, folder=_folder_there(run, engine))
-        _unpack(program(words, b"", _MOVE_S), run.folder)
+        try:
+            _moved(run, engine, program)
+        except InvalidInputError:
+            # Its machine may not be there yet, or no more: then its scheduler knows.
+            if not engine.document:
+                raise
     found = read_run_file(run.folder) or run
     return found if found.job else replace(found, job=_own_number(run.folder))
+
+
+def _moved(run: Run, engine: Engine, program: Program) -> None:
+    values = {"folder": folder_there(run, engine), "name": job_name(run), "job": run.job}
+    sent = run.folder / _SENT_FILE
+    if engine.document and engine.send and not sent.exists():
+        program(engine.words(engine.send, **values), _packed(run.folder), _MOVE_S)
+        sent.touch()
+    _unpack(program(engine.words(engine.fetch, **values), b"", _MOVE_S), run.folder)
+    found = read_run_file(run.folder)
+    if engine.release and found is not None and found.status is not None:
+        program(engine.words(engine.release, **values), b"", _ASK_S)
 
 
 def _own_number(folder: Path) -> str:
@@ -201,7 +222,7 @@ def _own_number(folder: Path) -> str:
 def _state(run: Run, engine: Engine, program: Program) -> tuple[Word, str]:
     for question in engine.states:
         try:
-            said = program(engine.words(question.ask, job=run.job, name=_name(run)), b"", _ASK_S)
+            said = program(engine.words(question.ask, job=run.job, name=job_name(run)), b"", _ASK_S)
         except InvalidInputError:
             continue
         if found := re.search(question.pattern, said.decode("utf-8", "replace"), re.MULTILINE):
