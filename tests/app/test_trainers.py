@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -35,3 +36,14 @@ def test_adapters_of_a_trainer_read_a_copy(run: Run) -> None:
 @pytest.mark.parametrize("words", [("nonsense",), ("trl", "--task", "infer")])
 def test_a_name_that_is_none_or_does_not_serve_is_refused(run: Run, words: tuple[str, ...]) -> None:
     run(*WORDS, *words).assert_helpful()
+
+
+def test_remedies_count_from_what_the_trainer_does(run: Run) -> None:
+    """Live bytes that a remedy is told against are those of the prediction beside it."""
+    words = ("predict", "gpt2", "--device", "h100", "--batch", "512", "--framework", "trl")
+    text = " ".join(run(*words, "--rewrite", "lora_rank=8").out.split())
+    needed, live = (
+        float(re.search(pattern, text)[1])  # type: ignore[index]
+        for pattern in (r"needs (\d+) GB", r"of (\d+) GB live")
+    )
+    assert 0.8 * needed < live < needed

@@ -311,6 +311,7 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
             grid.cells,
             evaluate,
             rewrite=question.rewrite,
+            framework=question.framework,
             checkpointing=question.checkpointing,
             seq=question.seq,
         )

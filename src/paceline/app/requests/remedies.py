@@ -14,6 +14,7 @@ from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.explain.savings import savings_sentence
 from paceline.planning.forecast.grid import GridCell, PredictionGrid
 from paceline.planning.forecast.grid_jobs import MAX_DEVICES_PER_MACHINE
+from paceline.planning.goal.rewrites import with_usual
 from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.units import format_bytes
 
@@ -78,6 +79,7 @@ def remedy_lines(
     evaluate: Evaluate,
     *,
     rewrite: str,
+    framework: str | None,
     checkpointing: Checkpointing,
     seq: int | None,
 ) -> Iterator[str]:
@@ -91,6 +93,7 @@ def remedy_lines(
         cells: What was predicted, by device, count and batch.
         evaluate: The prediction with a remedy.
         rewrite: Settings of the prediction, as `--rewrite` reads them.
+        framework: Software whose habits hold where they say nothing.
         checkpointing: What the prediction recomputes.
         seq: Sequence length; the workload's own if None.
     """
@@ -102,9 +105,10 @@ def remedy_lines(
     settings = (
         f"precision={least.precision},compiler={least.compiler},checkpointing={checkpointing}"
     )
+    habits = with_usual(rewrite, framework, is_training=workload.task == "train")
     yield savings_sentence(
         workload,
-        read_settings(f"{settings},{rewrite}", Configuration()),
+        read_settings(f"{settings},{habits}", Configuration()),
         batch=least.batch_per_device,
         seq=seq or workload.default_seq,
     )
