@@ -133,3 +133,9 @@ def test_a_report_draws_latency_up_to_where_the_service_saturates() -> None:
     assert max(one["requests_per_s"] for one in seen) < service.capacity_requests_per_s.mid
     edge = layers[-1]["data"]["values"][0]["requests_per_s"]
     assert edge == service.capacity_requests_per_s.mid
+
+
+def test_a_first_token_sooner_than_its_way_is_refused_with_the_way() -> None:
+    with pytest.raises(NoOfferError, match="the way of a request to vLLM") as caught:
+        paceline.plan("llama-3-8b", rps=_RATE, ttft="0.1ms", device=_DEVICE, max_devices=1)
+    assert "--ttft 100ms" in caught.value.hint

@@ -22,11 +22,12 @@ from paceline.planning.explain.wording import (
 )
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.rewrites import OF_A_SEARCH
+from paceline.planning.goal.service import service_of
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import IN_WATTS, Constraint
 from paceline.stack.devices import compiler_elsewhere
-from paceline.units import format_bytes, format_percent
+from paceline.units import format_bytes, format_duration, format_percent
 
 _NUM_NAMED = 3
 
@@ -192,7 +193,24 @@ def _has_room(search: Search) -> bool:
     return bool((needed[:, places.device] <= places.memory_bytes[None, :, None]).any())
 
 
+def _check_way(search: Search) -> None:
+    """Refuse a first token sooner than a request's way to its engine and back.
+
+    Raises:
+        NoOfferError: It is asked for.
+    """
+    service, limit_s = service_of(search.goal, search.workload), search.goal.ttft_s
+    way_s = 0.0 if service is None else service.engine.path_s or 0.0
+    if service is not None and limit_s is not None and limit_s <= way_s:
+        raise NoOfferError(
+            f"no first token comes within {format_duration(limit_s)}: the way of a request to "
+            f"{service.engine.title} and back takes {format_duration(way_s)} by itself",
+            hint=f"ask for --ttft {duration_up(4.0 * way_s).replace(' ', '')} or more",
+        )
+
+
 def _no_goal_kept(search: Search) -> NoOfferError:
+    _check_way(search)
     ranked = search.is_ranked
     total = int(ranked.sum())
     kills = "; ".join(

@@ -174,8 +174,11 @@ def _figures(
             hint="take more devices, or a narrower --precision",
         )
     zs = dict.fromkeys((-Z_80, 0.0, Z_80, sure_z))
-    slowed = [table.slower(math.exp(z * table.log_sigma)) for z in zs]
-    each = [saturation(one, load).requests_per_s for one in slowed]
+    factors = [math.exp(z * table.log_sigma) for z in zs]
+    slowed = [table.slower(factor) for factor in factors]
+    # Who is all there at the start is served in the same steps, however long they take.
+    most_mid_per_s = saturation(table, load).requests_per_s
+    each = [most_mid_per_s / factor for factor in factors]
     most = [per_s * count for per_s in each]
     seen = [
         offered(one, load, num_replicas=count, most_per_s=per_s)
