@@ -13,7 +13,7 @@ export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax test-keras soak-frontends stories site gallery soak accuracy accuracy-fits accuracy-power accuracy-clusters \
-	accuracy-parallel accuracy-memory accuracy-serving panel \
+	accuracy-parallel accuracy-memory accuracy-serving panel features screens \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
 help:  ## List the targets
@@ -115,6 +115,12 @@ accuracy-serving: $(TEST_VENV)/.paceline  ## Score predicted serving: time to th
 
 panel: $(TEST_VENV)/.paceline  ## Ask the questions that people ask, and write benchmarks/panel.md
 	$(TOOL) panel --out benchmarks/panel.md
+
+features: $(TEST_VENV)/.paceline  ## Try every feature by one command, and write docs/reference/features.md
+	$(TOOL) features
+
+screens: $(TEST_VENV)/.paceline  ## Draw ten screens at 80 and 100 columns, light and dark
+	$(TOOL) screens
 
 trace-coverage: $(TEST_VENV)/.paceline  ## Trace timm's published models and all language models of transformers (an hour)
 	@mkdir -p build/coverage

@@ -15,8 +15,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples/scenarios"
 def test_own_judges_each_purchase(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["own", str(EXAMPLES / "purchases.toml")]) == 0
     out = capsys.readouterr().out
-    assert "buy: over 60 months" in out
-    assert "rent: over 3 months" in out
+    assert "Buy: over 60 months" in out
+    assert "Rent: over 3 months" in out
     assert "runpod/1x GeForce RTX 4090" in out
     assert max(map(len, out.splitlines())) <= 100
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -95,13 +96,31 @@ def say(answer: Answer, form: Form, output: Path | None) -> None:
     """
     text = _formed(answer, form, terminal_width() if output is None else _DEFAULT_WIDTH)
     if output is None:
-        print(text)
+        print(_marked(text) if form == "text" and _has_colour() else text)
     else:
         write_whole(output, text + "\n")
         print(f"{output} written", file=sys.stderr)
     if answer.failure is not None:
         sys.stdout.flush()
         raise answer.failure
+
+
+def _has_colour() -> bool:
+    """Whether a person reads it on a terminal, and did not ask for none (no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain
+
+
+def _marked(text: str) -> str:
+    r"""The text with its first sentence bold, its labels blue and what does not fit red.
+
+    >>> _marked("It fits.\n\ngoal: cheapest").replace("\x1b", "^")
+    '^[1mIt fits.^[0m\n\n^[34mgoal:^[0m cheapest'
+    """
+    head, gap, rest = text.partition("\n\n")
+    rest = re.sub(r"^([a-z][a-z ]{1,14}:)(?= )", "\x1b[34m\\1\x1b[0m", rest, flags=re.MULTILINE)
+    rest = re.sub(r"\bOOM\b", "\x1b[31mOOM\x1b[0m", rest)
+    return f"\x1b[1m{head}\x1b[0m{gap}{rest}" if head.endswith(".") else text
 
 
 def to_dict(value: object) -> Any:

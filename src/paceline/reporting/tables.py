@@ -16,8 +16,9 @@ from unicodedata import combining, east_asian_width
 
 _GAP = "  "
 _REMARK_INDENT = "   ↳ "
-#: Where a cell may end whose rest stands below its row.
-_BETWEEN = re.compile(r" (?:· |\()")
+#: Up to here a cell is a name, not a sentence; where it may end if the rest stands below its row.
+_NAME_WIDTH = 40
+_BETWEEN, _WORDS = re.compile(r" (?:· |\()"), re.compile(r" (?=\S)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +157,20 @@ def cut(text: str, width: int) -> str:
 
 
 def _cut_between(text: str, width: int) -> str:
-    """``text`` up to the last of its parts that fits; with an ellipsis where its first does not.
+    """``text`` up to the last of its parts that fits, else of its words, else with an ellipsis.
 
-    >>> _cut_between("8×1×64 · zero3", 12), _cut_between("Azure 16×MI300X (2 nodes)", 20)
-    ('8×1×64', 'Azure 16×MI300X')
+    >>> _cut_between("8×1×64 · zero3", 12), _cut_between("Vast 4×V100 SXM2 16GB", 20)
+    ('8×1×64', 'Vast 4×V100 SXM2')
     """
     if display_width(text) <= width:
         return text
-    ends = [match.start() for match in _BETWEEN.finditer(text)]
-    fitting = [text[:end] for end in ends if display_width(text[:end]) <= width]
-    return fitting[-1] if fitting else cut(text, width)
+    separators = (_BETWEEN, _WORDS) if display_width(text) <= _NAME_WIDTH else (_BETWEEN,)
+    for between in separators:
+        ends = [match.start() for match in between.finditer(text)]
+        fitting = [text[:end] for end in ends if display_width(text[:end]) <= width]
+        if fitting:
+            return fitting[-1]
+    return cut(text, width)
 
 
 def _fit(table: Table, width: int) -> Table:
@@ -191,9 +196,8 @@ def _below(table: Table, fitted: Table) -> list[list[str]]:
             shown_text = "" if at is None else kept[at]
             if shown_text != row[index]:
                 is_start = row[index].startswith(shown_text)
-                below.append(
-                    row[index][len(shown_text) :].strip(" ·()") if is_start else row[index]
-                )
+                rest = row[index][len(shown_text) :].removeprefix(" · ").strip()
+                below.append(rest if is_start else row[index])
     return notes
 
 

@@ -136,7 +136,7 @@ def nothing_works(conflict: Conflict) -> StackConflictError:
 
 def way_out_text(way: WayOut) -> str:
     """What works without one constraint, as a sentence."""
-    name, build, toolkit, python, driver, _ = _row(way.combination)
+    name, build, toolkit, python, driver, *_ = _row(way.combination)
     inside = ", ".join(filter(None, (build, toolkit)))
     return f"with another {way.dropped}: {name} ({inside}) on Python {python}, driver {driver}"
 
@@ -209,7 +209,7 @@ def facts_from(constraints: Constraints) -> Facts:
 
 
 def combination_rows(resolution: Resolution) -> tuple[tuple[str, ...], ...]:
-    """Cells of a table of combinations: framework, build, platform, Python, driver, status."""
+    """Cells of a table: framework, build, platform, Python, driver, cuDNN, status."""
     return tuple(_row(combination) for combination in resolution.combinations)
 
 
@@ -221,7 +221,8 @@ def _row(combination: Combination) -> tuple[str, ...]:
     pythons = combination.pythons
     python = f"{pythons[-1]}–{pythons[0]}" if pythons else "any"
     name = f"{combination.framework} {combination.release}"
-    return name, combination.tag, toolkit, python, driver, combination.status
+    cudnn = combination.cudnn or "–"
+    return name, combination.tag, toolkit, python, driver, cudnn, combination.status
 
 
 def _restated(conflicts: tuple[Conflict, ...], constraints: Constraints) -> tuple[Conflict, ...]:

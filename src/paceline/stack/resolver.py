@@ -43,6 +43,7 @@ class Combination:
         status: ``stable`` or ``experimental``, as its publisher says.
         runs_by: How its code reaches the device: ``binary``, ``ptx`` (translated at first run),
             ``target``, or empty where nothing is known or needed.
+        cudnn: cuDNN that it carries or asks for; empty where none is stated.
         companions: Releases of the libraries that belong to it.
         source: Where the build was read.
     """
@@ -57,6 +58,7 @@ class Combination:
     below_driver: str | None
     status: str
     runs_by: str
+    cudnn: str
     companions: tuple[tuple[str, str], ...]
     source: str
 
@@ -213,6 +215,7 @@ def _combination(build: Build, judgement: Judgement) -> Combination:
         below_driver=judgement.below_driver,
         status=build.status,
         runs_by=judgement.runs_by,
+        cudnn=build.cudnn,
         companions=build.companions,
         source=build.source,
     )

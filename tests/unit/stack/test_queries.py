@@ -127,7 +127,7 @@ def test_unknown_words_are_refused(constraints: Constraints) -> None:
 
 def test_rows_are_cells_of_one_table() -> None:
     rows = combination_rows(resolve(Constraints(gpu="A100", framework="torch")))
-    assert {len(row) for row in rows} == {6}
+    assert {len(row) for row in rows} == {7}
 
 
 def test_a_conflict_is_told_in_the_words_that_were_typed() -> None:

@@ -287,14 +287,14 @@ _UNIT_WORDS = {"usd": "USD", "w": "W"}
 
 def _text(purchase: Purchase, costs: OwnedCosts, result: RentOrBuy) -> str:
     bill = ownership_bill(costs, purchase.months)
-    verb = "buy" if result.cheaper == "own" else "rent"
+    verb = "Buy" if result.cheaper == "own" else "Rent"
     crossing = result.break_even_months
     when = f"owning pays from month {crossing:.0f}" if crossing is not None else "owning never pays"
     share = result.break_even_utilisation_frac
-    use = f"above {format_percent(share)} use" if share is not None else "at no utilisation"
+    use = "" if share is None else f", and within this time above {format_percent(share)} use"
     return (
         f"{verb}: over {purchase.months:g} months at "
         f"{format_percent(costs.utilisation_frac)} use, owning costs "
         f"{format_usd(result.own_usd)} USD ({format_usd(bill.electricity_usd)} of it electricity) "
-        f"and renting {format_usd(result.rent_usd)} USD; {when}, and within this time {use}"
+        f"and renting {format_usd(result.rent_usd)} USD; {when}{use}."
     )

@@ -136,7 +136,7 @@ def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
             for s in answer.result.sensitivity
         ),
     )
-    parts = [answer.purchase.title, answer.text]
+    parts = [answer.text, answer.purchase.title]
     parts += [printed(swings)] if swings.rows else []
     return "\n\n".join([*parts, printed(figures)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paceline.measurements.compare import CellComparison, other_machines
@@ -11,7 +12,7 @@ from paceline.measurements.records import Record
 from paceline.measurements.statistics import relative_spread
 from paceline.reporting.tables import Column, Table, markdown_table, text_table
 from paceline.reporting.texts import sample_unit_of
-from paceline.units import format_bytes, format_percent, format_significant
+from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
 _OUTCOME_WORDS = {
     "out-of-memory": "OOM", "timeout": "time-out", "failed": "failed", "skipped": "skipped",
@@ -20,7 +21,12 @@ _OUTCOME_WORDS = {
 
 def measured_text(rows: Sequence[LedgerRow], *, width: int = 100) -> str:
     """Tables of a sweep, one per model and setting, then why cells have no time."""
-    parts = [f"{title}\n{text_table(table, width=width)}" for title, table in _tables(rows)]
+    parts = [
+        f"{textwrap.fill(title, width, break_on_hyphens=False)}\n{text_table(table, width=width)}"
+        for title, table in _tables(rows)
+    ]
+    if head := measured_headline([row.record for row in rows]):
+        parts.insert(0, "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)))
     reasons = "\n".join(reason_lines(row.record for row in rows))
     return "\n\n".join((*parts, reasons) if reasons else parts)
 
@@ -30,6 +36,19 @@ def measured_markdown(rows: Sequence[LedgerRow]) -> str:
     parts = [f"### {title}\n\n{markdown_table(table)}" for title, table in _tables(rows)]
     reasons = "\n".join(reason_lines(row.record for row in rows))
     return "\n\n".join((*parts, reasons) if reasons else parts)
+
+
+def measured_headline(records: Sequence[Record]) -> str:
+    """What the fastest cell did, in one sentence; empty where none has a time."""
+    known = [r for r in records if r.median_s and r.samples_per_s and r.sample_unit]
+    if not known:
+        return ""
+    best = max(known, key=lambda record: record.samples_per_s or 0.0)
+    rate = f"{format_significant(best.samples_per_s or 0.0)} {best.sample_unit}/s"
+    return (
+        f"{best.workload} does {rate} here at batch {best.batch_per_device or 0:g} on "
+        f"{best.num_devices} × {best.device_name} ({format_duration(best.median_s or 0.0)} a step)."
+    )
 
 
 def _tables(rows: Sequence[LedgerRow]) -> Iterator[tuple[str, Table]]:

@@ -17,14 +17,24 @@ from paceline.stack.queries import (
 from paceline.stack.resolver import Combination, Conflict, Reason, Resolution
 
 _NAME_COLUMN = 14
-_TITLES = ("software", "build", "platform", "Python", "driver", "status")
+_TITLES = ("software", "build", "platform", "Python", "driver", "cuDNN", "status")
 
 
 def resolution_text(resolution: Resolution, *, width: int = 100) -> str:
     """Combinations newest first, or the smallest contradictions."""
     if resolution.combinations:
-        return text_table(combination_table(resolution), width=width)
+        head = textwrap.fill(_headline(resolution.combinations[0]), width, break_on_hyphens=False)
+        return f"{head}\n\n{text_table(combination_table(resolution), width=width)}"
     return "\n\n".join(_conflict_text(conflict, width) for conflict in resolution.conflicts)
+
+
+def _headline(newest: Combination) -> str:
+    """The newest that works, in one sentence."""
+    row = combination_rows(Resolution(combinations=(newest,), conflicts=()))[0]
+    facts = dict(zip(_TITLES, row, strict=True))
+    build = f" ({newest.tag}, {facts['platform']})" if newest.tag else ""
+    needs = [f"{name} {facts[name]}" for name in ("Python", "driver") if facts[name] != "any"]
+    return f"{facts['software']}{build} works{' with ' if needs else ''}{' and '.join(needs)}."
 
 
 def resolution_markdown(resolution: Resolution) -> str:

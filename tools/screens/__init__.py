@@ -1,0 +1,1 @@
+"""Pictures of the screens that people see first."""
