@@ -196,9 +196,20 @@ def _below(table: Table, fitted: Table) -> list[list[str]]:
             shown_text = "" if at is None else kept[at]
             if shown_text != row[index]:
                 is_start = row[index].startswith(shown_text)
-                rest = row[index][len(shown_text) :].removeprefix(" · ").strip()
+                rest = _bare(row[index][len(shown_text) :])
                 below.append(rest if is_start else row[index])
     return notes
+
+
+def _bare(rest: str) -> str:
+    """The rest of a cell without what parted it from its beginning.
+
+    >>> _bare(" (16 nodes)"), _bare(" 40GB (8 nodes)"), _bare(" · zero3")
+    ('16 nodes', '40GB (8 nodes)', 'zero3')
+    """
+    text = rest.removeprefix(" · ").strip()
+    is_bracketed = text.startswith("(") and text.find(")") == len(text) - 1
+    return text[1:-1] if is_bracketed else text
 
 
 def _remark_lines(notes: Sequence[str], width: int) -> list[str]:
