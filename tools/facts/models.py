@@ -11,6 +11,7 @@ torchvision and transformers; allocates no weights.
 import csv
 import io
 import json
+import lzma
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -68,14 +69,22 @@ def named() -> Iterator[tuple[str, str, str]]:
         yield entry, entry, "published architecture"
     for library, name in library_names():
         yield f"{library}:{name}", f"{library}:{name}", f"{library} {version(library)}"
+    for name in keras_names():
+        yield f"keras:{name}", f"keras:{name}", "keras.applications"
     for row in _rows(LANGUAGE):
         yield row["name"], row["entry"], "published configuration"
 
 
 def hub_names() -> list[str]:
     """Names of the sizes of ``hf_models.json``."""
-    text = (READER / "hf_models.json").read_text(encoding="utf-8")
+    text = (READER / "torch_transformers" / "hf_models.json").read_text(encoding="utf-8")
     return list(json.loads(text)["models"])
+
+
+def keras_names() -> list[str]:
+    """Names of the applications of Keras whose settings ship."""
+    with lzma.open(READER.parent / "keras" / "applications.json.xz") as file:
+        return sorted(json.load(file)["models"])
 
 
 def published_entries() -> list[str]:
@@ -132,8 +141,11 @@ def _counted(entry: str) -> str:
     """Empty for a model that is refused: its kernels are a CPU's, or its library took it away."""
     subjects = worker("torch_entries.subjects")
     build = subjects.build_subject if is_built_here(entry) else subject
+    if entry.startswith("keras:"):
+        sys.path[:0] = [str(READER.parent / name) for name in ("keras", "rebuilt")]
+        build = worker("keras_worker").subject
     try:
-        model = build({"entry": entry}).model
+        model = build({"entry": entry, "task": "train"}).model
     except (subjects.RequestError, RuntimeError):
         return ""
     count = sum(parameter.numel() for parameter in model.parameters())

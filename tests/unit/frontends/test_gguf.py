@@ -4,6 +4,7 @@ import random
 import struct
 import sys
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from gguf_here import BLOCKS, decoder, header, small, text
@@ -51,6 +52,18 @@ def test_a_header_is_the_model_that_it_was_made_of(name, tmp_path, monkeypatch):
     assert shapes[0] == shapes[1]
     held = module("gguf_config").num_parameters(read(path, RELEASES[name]))
     assert held == sum(one.numel() for one in base.model.parameters())
+
+
+def test_a_file_of_the_real_writer_is_read(monkeypatch):
+    """Written by the package ``gguf``: ``tests/unit/model/data/gguf/write.py``."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = Path(__file__).parents[1] / "model" / "data" / "gguf" / "written.gguf"
+    found = module("gguf_worker").subject({"task": "infer", "entry": str(path)})
+    block = 64 * 64 * 2 + 2 * 64 * 32 + 3 * 64 * 128 + 2 * 64
+    held = sum(one.numel() for one in found.model.parameters())
+    assert held == 2 * 96 * 64 + 64 + 2 * block
+    assert type(found.model).__name__ == "LlamaForCausalLM"
+    assert "q8_0" in found.taken.lower()
 
 
 @pytest.mark.parametrize("class_name", BLOCKS)

@@ -1,5 +1,8 @@
 """SavedModels: counts by hand, what is refused, and what damaged files do."""
 
+import base64
+import json
+import os
 import random
 import shutil
 import sys
@@ -11,7 +14,7 @@ from test_onnx import damaged, flop, kinds, outcome
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import OpKind
 from paceline.model.names.front_ends import FRONT_ENDS
-from paceline.model.reading.load import workload_from_report
+from paceline.model.reading.load import load_workload, workload_from_report
 from paceline.model.reading.worker import reported_error
 
 #: A convolution, a pool and a dense layer, as `tf.saved_model.save` wrote them; no variables.
@@ -26,9 +29,9 @@ def read(monkeypatch):
     import torch_worker
     from tensorflow_subject import build_subject
 
-    def traced(path, task="infer"):
+    def traced(path, task="infer", **more):
         try:
-            request = {"entry": str(path), "task": task}
+            request = {"entry": str(path), "task": task, **more}
             report = torch_worker.serve(request, lambda _: None, build_subject)
         except Exception as error:
             event = torch_worker.error_event(error)
@@ -42,6 +45,49 @@ def test_a_saved_model_is_counted_without_its_variables(read):
     found = read(SMALL)
     assert found.num_parameters == 9 * 32 + 32 + 13 * 13 * 32 * 10
     assert flop(found, 5) == 5 * 2 * (26 * 26 * 32 * 9 + 13 * 13 * 32 * 10)
+
+
+def test_a_described_function_is_the_graph_that_was_saved(tmp_path, read):
+    described = tmp_path / "description.json"
+    content = base64.b64encode((SMALL / "saved_model.pb").read_bytes()).decode("ascii")
+    described.write_text(json.dumps({"saved_model": content}))
+    found = read("serving:classify", described=str(described))
+    assert flop(found, 5) == flop(read(SMALL), 5)
+
+
+FUNCTIONS = """
+import tensorflow as tf
+
+weights = tf.Variable(tf.random.normal([784, 10]))
+
+
+@tf.function(input_signature=[tf.TensorSpec([None, 784])])
+def classify(x):
+    return tf.nn.softmax(x @ weights)
+
+
+@tf.function
+def anything(x):
+    return x @ weights
+
+
+def concrete():
+    return anything.get_concrete_function(tf.TensorSpec([None, 784]))
+"""
+
+
+@pytest.mark.stacks
+def test_a_tf_function_is_read_from_its_graph(tmp_path, monkeypatch):
+    python = os.environ.get("PACELINE_KERAS_TENSORFLOW")
+    if not python:
+        pytest.skip("PACELINE_KERAS_TENSORFLOW names no Python with TensorFlow")
+    (tmp_path / "serving.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+    for name in ("classify", "concrete"):
+        found = load_workload(f"serving:{name}", task="infer", python=python)
+        assert (found.num_parameters, flop(found, 3)) == (7840, 3 * 2 * 7840)
+    with pytest.raises(InvalidInputError, match="shapes of its inputs"):
+        load_workload("serving:anything", task="infer", python=python)
 
 
 def test_its_training_step_is_derived(read):

@@ -22,11 +22,12 @@ _NEEDS: dict[str, Needs] = {
     "torchvision": "torchvision",
 }  # fmt: skip
 #: Where a model's entry comes from: the zoo, sizes of a hub, a model library, the code of a
-#: published measurement, or a language model known by its hyperparameters alone.
-Origin = Literal["zoo", "hub", "library", "published", "numbers"]
+#: published measurement, a language model known by its hyperparameters alone, or the applications
+#: of Keras, which are meant where their prefix says so.
+Origin = Literal["zoo", "hub", "library", "published", "numbers", "keras"]
 _ORIGINS: dict[str, Origin] = {
     "": "zoo", "hf": "hub", "timm": "library", "torchvision": "library", "transformer": "numbers",
-    "denoiser": "numbers",
+    "denoiser": "numbers", "keras": "keras",
 }  # fmt: skip
 _NO_NEIGHBOURS = "any part of a name will do; `paceline models` alone lists the zoo"
 

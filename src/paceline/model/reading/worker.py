@@ -393,6 +393,8 @@ _HINTS: Mapping[str, str] = {
     "onnx-loop": "export it with loops that run a fixed number of times, or trace its own code",
     "onnx-node": "check the file with `onnx.checker`; its batch must be free, or fixed, all along",
     "onnx-values": "simplify the file first, or export it with sizes as constants",
+    "tf-inputs": "give it an `input_signature=[tf.TensorSpec(…)]`, or return "
+    "`f.get_concrete_function(tf.TensorSpec(…))`",
     "tf-signature": "export it with a signature, as `model.export` of Keras does",
     "jax-op": "write that part in operations of JAX, or give a function without it",
     "jax-loop": "run the loop a fixed number of times (`scan`, `fori_loop`), as many as on average",
