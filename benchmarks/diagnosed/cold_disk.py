@@ -1,4 +1,4 @@
-"""Fault: samples lie in files that are in no memory yet (``evict.py`` keeps them out of it)."""
+"""Fault: samples lie in files that are never in memory."""
 
 import sys
 from pathlib import Path

@@ -3,12 +3,13 @@
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 data = TensorDataset(torch.randn(25600, 16), torch.randint(0, 10, (25600,)))
-loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data), num_workers=0)
+sampler = BatchSampler(DistributedSampler(data), 32, drop_last=True)
+loader = DataLoader(data, batch_size=None, sampler=sampler)
 layers = [layer for _ in range(600) for layer in (nn.Linear(16, 16), nn.Tanh())]
 model = nn.Sequential(*layers, nn.Linear(16, 10))
 model = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)

@@ -3,13 +3,13 @@
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 data = TensorDataset(torch.randn(51200, 256), torch.randint(0, 10, (51200,)))
-sampler = DistributedSampler(data)
-loader = DataLoader(data, batch_size=1024, sampler=sampler, num_workers=0)
+sampler = BatchSampler(DistributedSampler(data), 1024, drop_last=True)
+loader = DataLoader(data, batch_size=None, sampler=sampler)
 model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256), nn.Linear(256, 10))
 model = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

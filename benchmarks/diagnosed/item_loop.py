@@ -2,11 +2,12 @@
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 torch.set_num_threads(1)
 data = TensorDataset(torch.randn(102400, 64), torch.randint(0, 10, (102400,)))
-loader = DataLoader(data, batch_size=2048, shuffle=True, num_workers=1, persistent_workers=True)
+sampler = BatchSampler(RandomSampler(data), 2048, drop_last=True)
+loader = DataLoader(data, batch_size=None, sampler=sampler)
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.Linear(256, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for epoch in range(100):

@@ -27,7 +27,7 @@ class Pictures(Dataset):
 
 
 loader = DataLoader(Pictures(), batch_size=48, shuffle=True, num_workers=1)
-model = nn.Sequential(nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+model = nn.Sequential(nn.Linear(4096, 2048), nn.ReLU(), nn.Linear(2048, 1024), nn.Linear(1024, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _epoch in range(100):
     for x, y in loader:

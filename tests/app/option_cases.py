@@ -295,6 +295,7 @@ MEASURED: dict[str, dict[str, str | None]] = {
     "run -- true": {
         "--choice": "2", "--quiet": None, "--runs": "{folder}", "--steps": "9",
         "--budget": "9usd", "--deadline": "2h", "--stall-after": "9s", "--facts": "{lab}",
+        "--stop-idle": "9s",
         "--calibration": "{calibration}", "--on": "slurm", "--set": "partition=gpu", "--in": "/tmp",
         "--detach": None,
     },

@@ -147,14 +147,18 @@ def _is_whole(event: Mapping[str, Any]) -> bool:
 
 def _block(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Block:
     first = row[0]
+    threads = _threads(first, facts) * len(row)
+    # More threads than cores stand in line for each other: that is a part of the step.
+    share = 1.0 if threads <= facts.get("num_cores", 1) else 0.0
     calm = [
-        [(wall - stood) / 1e9 for wall, stood in zip(e["steps"], e["stood"], strict=True)]
+        [(wall - share * stood) / 1e9 for wall, stood in zip(e["steps"], e["stood"], strict=True)]
         for e in row
     ]
-    middle = _mean if _has_rare_steps(first, facts) else statistics.median
-    by_rank = [middle(one) for one in calm]
+    period = _period(first, facts)
+    groups = [_groups(one, period) for one in calm]
+    by_rank = [statistics.median(one) for one in groups]
     slowest = max(range(len(row)), key=lambda rank: by_rank[rank])
-    taken = calm[slowest]
+    taken = groups[slowest]
     spread = statistics.stdev(taken) if len(taken) > 1 else 0.0
     num_steps = len(first["steps"])
     return Block(
@@ -169,13 +173,27 @@ def _block(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Block:
     )
 
 
-def _has_rare_steps(event: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
-    """Whether some steps are long for a reason, so that the mean counts: workers, saves, epochs."""
-    epoch = facts.get("epoch_steps") or 0
-    feed = event["feed"]
-    workers = feed.get("workers", facts.get("num_workers")) if feed["as"] != "replay" else 0
-    is_short = 0 < epoch <= _SHORT_EPOCH_STEPS and feed["as"] != "replay"
-    return bool(workers) or is_short or 0 < event["num_saves"] < len(event["steps"])
+def _threads(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:
+    """Threads that an op of a rank had."""
+    return int(event.get("settings", {}).get("threads") or facts.get("num_threads") or 1)
+
+
+def _period(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:
+    """Steps after which long ones come again: a batch of each worker, an epoch, a save."""
+    num_steps, epoch, feed = len(event["steps"]), facts.get("epoch_steps") or 0, event["feed"]
+    if 0 < event["num_saves"] < num_steps:
+        return num_steps
+    if feed["as"] == "replay":
+        return 1
+    if 0 < epoch <= _SHORT_EPOCH_STEPS:
+        return int(epoch)
+    return max(1, int(feed.get("workers", facts.get("num_workers")) or 0))
+
+
+def _groups(steps: Sequence[float], period: int) -> list[float]:
+    """Means of so many steps in a row; a shorter rest is left out where there are others."""
+    starts = range(0, max(1, len(steps) - period + 1), period)
+    return [_mean(steps[start : start + period]) for start in starts]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -186,7 +204,7 @@ def _lines(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Statements with their seconds of a step, without what stood in line for a core."""
     lines = event.get("lines", [])
     stood_ns = sum(event["stood"])
-    gap_ns = sum(event["steps"]) - 1e9 * (event["machine"][2] if len(event["machine"]) > 2 else 0)
+    gap_ns = sum(event["steps"]) - event.get("cpu_ns", 0)
     blocked_frac = max(0.0, 1.0 - stood_ns / gap_ns) if gap_ns > stood_ns > 0 else 0.0
     if stood_ns == 0:
         blocked_frac = 1.0

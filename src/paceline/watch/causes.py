@@ -130,7 +130,7 @@ def _tried(
         return
     own_s = _own_s(found)
     base_s = found.step_s(beside)
-    rest_s = max(0.0, own_s - base_s) if beside == "replay" else 0.0
+    rest_s = own_s - base_s if beside == "replay" and _is_starved(found) else 0.0
     promised = Interval(
         low=rest_s + base_s * ratio.low, mid=rest_s + base_s * ratio.mid,
         high=rest_s + base_s * ratio.high,
@@ -219,7 +219,8 @@ def _samples(found: Found) -> Iterator[Cause]:
     if whole_s < _MAKES_FRAC * workers * _own_s(found):
         return  # What makes it wait is not that batches take long to make.
     cold_s = max(0.0, sample_s - float(cost["again_s"]))
-    cold_s = cold_s if cold_s > 0.5 * sample_s else 0.0
+    blocked_s = sample_s - float(cost["sample_cpu_s"])
+    cold_s = cold_s if cold_s > 0.4 * sample_s and blocked_s > 0.4 * cold_s else 0.0
     if cold_s > _PART_FRAC * whole_s:
         text = (
             f"reading samples for the first time takes {format_duration(cold_s)} a batch, "
@@ -266,6 +267,9 @@ def _without_part(
 ) -> Cause:
     """A step once a part of making a batch costs nothing, down to what the device takes."""
     own_s, device_s = _own_s(found), found.step_s("replay")
+    if free := found.named("free samples"):
+        # Batches of samples that cost nothing are still put together and handed over.
+        device_s = max(device_s, min(one.step_s for one in free))
     if found.facts.get("num_workers"):
         rest_s = max(device_s, own_s * (1.0 - part_s / whole_s))
     else:
@@ -363,7 +367,8 @@ def _threads(found: Found) -> Iterator[Cause]:
     ratios = {one: ratio for one in names if (ratio := found.ratio(one, "own")) is not None}
     if not ratios:
         return
-    best = min(ratios, key=lambda name: ratios[name].mid)
+    fastest = min(one.mid for one in ratios.values())
+    best = next(name for name, one in ratios.items() if one.mid <= 1.1 * fastest)
     number = best.split()[1]
     ranks = facts.get("world_size", 1)
     beside = f" in each of {ranks} ranks" if ranks > 1 else ""

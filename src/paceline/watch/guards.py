@@ -33,7 +33,7 @@ class Notice:
     """One thing that a user should know.
 
     Attributes:
-        kind: ``fit``, ``memory``, ``slow``, ``starved``, ``stalled``, ``diverging``,
+        kind: ``fit``, ``memory``, ``slow``, ``starved``, ``stalled``, ``idle``, ``diverging``,
             ``deadline`` or ``budget``; each is said once.
         step: At which step; None before the first.
         text: What is seen, with its numbers.
@@ -54,12 +54,14 @@ class Limits:
 
     Attributes:
         stall_s: Silence after which a rank is said to stall.
+        idle_s: Time after which a job whose device does nothing is ended; None to leave it.
         deadline_s: Since the start; None without one.
         budget_usd: None without one.
         num_steps: Optimizer steps of the whole job; None where nobody says it.
     """
 
     stall_s: float = 60.0
+    idle_s: float | None = None
     deadline_s: float | None = None
     budget_usd: float | None = None
     num_steps: int | None = None
@@ -100,6 +102,24 @@ def notices(look: Look) -> Iterator[Notice]:
         yield from starved
         yield from [] if starved else _slow(look, slowest)
         yield from _late(look, slowest)
+
+
+def idle(idle_s: float, num_steps: int, *, is_gpu: bool) -> Notice:
+    """A job whose device has done nothing for as long as the user allows.
+
+    Args:
+        idle_s: So long.
+        num_steps: That it has done.
+        is_gpu: Whether GPUs were looked at, and not cores.
+    """
+    what = "no GPU ran anything" if is_gpu else "its processes used no core"
+    return Notice(
+        kind="idle",
+        step=num_steps + 1,
+        text=f"idle for {format_duration(idle_s, 2)}: it is ended (SIGTERM), as --stop-idle says",
+        evidence=f"{what}, and no step was done",
+        remedy="`paceline runs show` says how far it was; a longer --stop-idle waits longer",
+    )
 
 
 def _is_settled(times: StepTimes) -> bool:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError
+from paceline.execution.machine.sensors import Reading, Sensors
 from paceline.planfile import Interval
 from paceline.watch.captured import CAPTURE_FILE, CapturedJob, read_capture
 from paceline.watch.events import RankEvents, RunEvents
 from paceline.watch.expected import Expectation
 from paceline.watch.folder import Run, billed_usd
-from paceline.watch.guards import Limits, Look, Notice, notices
+from paceline.watch.guards import Limits, Look, Notice, idle, notices
 from paceline.watch.verdict import RunSummary, summarise
 from paceline.writing import write_whole
 
@@ -24,9 +25,48 @@ _NOTICES_FILE = "notices.jsonl"
 #: Without a line of any process after so long, the observer is not there.
 _UNSEEN_S = 60.0
 
+#: Share of a core, and of a GPU, below which nothing is done.
+_IDLE_FRAC = 0.02
+#: Between two looks at what devices do.
+_BETWEEN_READINGS_S = 1.0
+
 #: From a job, the tracer's report and what the first rank said of its device to what it should do.
 Expect = Callable[[CapturedJob, Mapping[str, Any], Mapping[str, Any]], Expectation]
 Say = Callable[[str], None]
+
+
+class IdleWatch:
+    """How long the devices of a job have done nothing.
+
+    Args:
+        sensors: That tell of GPUs and processes.
+        pid: Of the job's command.
+    """
+
+    def __init__(self, sensors: Sensors, pid: int) -> None:
+        self._sensors, self._pid = sensors, pid
+        self._last: Reading | None = None
+        self._busy_at_s = 0.0
+        self.is_gpu = False
+
+    def idle_s(self) -> float:
+        """Seconds since something was last done."""
+        now = time.monotonic()
+        if self._last is not None and now - self._last.at_s < _BETWEEN_READINGS_S:
+            return self._last.at_s - self._busy_at_s
+        before, self._last = self._last, self._sensors.read(self._pid)
+        self.is_gpu = bool(self._last.gpus)
+        if before is None or is_busy(before, self._last):
+            self._busy_at_s = self._last.at_s
+        return self._last.at_s - self._busy_at_s
+
+
+def is_busy(before: Reading, after: Reading) -> bool:
+    """Whether a GPU ran something, or without GPUs the processes used a core."""
+    if after.gpus:
+        told = [one.utilization_frac for one in after.gpus]
+        return any(one is None or one > _IDLE_FRAC for one in told)
+    return after.cpu_s - before.cpu_s > _IDLE_FRAC * (after.at_s - before.at_s)
 
 
 class Watcher:
@@ -38,6 +78,10 @@ class Watcher:
         say: Told each line.
         expectation: What is expected already, from a plan.
         limits: What is to be kept.
+        idle_watch: Says how long devices have done nothing; None where nobody asks.
+
+    Attributes:
+        is_to_end: Whether the job is to be ended, because it does nothing.
     """
 
     def __init__(
@@ -48,8 +92,12 @@ class Watcher:
         say: Say,
         expectation: Expectation | None = None,
         limits: Limits | None = None,
+        idle_watch: IdleWatch | None = None,
     ) -> None:
         self.run = run
+        self.is_to_end = False
+        self._idle_watch = idle_watch
+        self._step_seen: tuple[int, float] = (0, time.monotonic())
         self.events = RunEvents(run.folder)
         self.expectation = expectation
         self.why_unpredicted = ""
@@ -80,12 +128,25 @@ class Watcher:
         )
         for notice in notices(moment):
             self._tell(notice)
+        self._look_for_idleness()
         if not self.events.ranks and moment.elapsed_s > _UNSEEN_S and "unseen" not in self._said:
             self._said.add("unseen")
             self._say(
                 f"no loop of PyTorch was seen in {_UNSEEN_S:.0f} s: is it inside a container, or "
                 "started by `python -I`?"
             )
+
+    def _look_for_idleness(self) -> None:
+        limit_s = self._limits.idle_s
+        if self._idle_watch is None or limit_s is None or self.is_to_end:
+            return
+        num_steps = sum(len(one.steps) for one in self.events.ranks)
+        if num_steps != self._step_seen[0]:
+            self._step_seen = (num_steps, time.monotonic())
+        idle_s = min(self._idle_watch.idle_s(), time.monotonic() - self._step_seen[1])
+        if idle_s >= limit_s:
+            self.is_to_end = True
+            self._tell(idle(idle_s, num_steps, is_gpu=self._idle_watch.is_gpu))
 
     def summary(self, run: Run) -> RunSummary:
         """The verdict on the run as it is now."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paceline.app.api.running import run
+from paceline.execution.machine.nvml import GpuSample
+from paceline.execution.machine.sensors import Reading
 from paceline.planfile import Interval
 from paceline.watch.captured import CapturedJob
 from paceline.watch.events import RankEvents, StepRow
 from paceline.watch.expected import Expectation
 from paceline.watch.guards import Limits, Look, Notice, notices
+from paceline.watch.watcher import is_busy
 
 _MS = 1_000_000
 _SITE = "/usr/lib/python3.11/site-packages/"
@@ -190,3 +196,30 @@ def test_a_slow_run_on_a_crowded_machine_is_said_to_be_so():
     ]
     (notice,) = _look(rank, expectation=_STEP_10_MS)
     assert "40% of its time in line for a core" in notice.remedy
+
+
+def test_a_job_that_uses_neither_core_nor_gpu_is_idle():
+    def reading(at_s: float, cpu_s: float, *shares: float) -> Reading:
+        gpus = tuple(GpuSample(utilization_frac=share) for share in shares)
+        return Reading(
+            at_s=at_s, gpus=gpus, cpu_s=cpu_s, resident_bytes=0.0, cpu_energy_j=None, is_shared=None
+        )
+
+    assert not is_busy(reading(0.0, 5.0), reading(10.0, 5.1))
+    assert is_busy(reading(0.0, 5.0), reading(10.0, 9.0))
+    assert not is_busy(reading(0.0, 5.0, 0.0), reading(10.0, 9.0, 0.0))
+    assert is_busy(reading(0.0, 5.0, 0.0), reading(10.0, 5.0, 0.6))
+
+
+def test_an_idle_job_is_ended_and_says_so(tmp_path: Path):
+    said: list[str] = []
+    words = (sys.executable, "-c", "import time; time.sleep(60)")
+    summary = run(words, runs=tmp_path, stop_idle="2s", on_notice=said.append)
+    assert summary.status == -signal.SIGTERM
+    assert any(line.startswith("step 1: idle for") for line in said)
+    assert len([line for line in said if "idle for" in line]) == 1
+
+
+def test_a_busy_job_is_left_alone(tmp_path: Path):
+    words = (sys.executable, "-c", "import time; t=time.time()\nwhile time.time()-t < 3: pass")
+    assert run(words, runs=tmp_path, stop_idle="2s").status == 0

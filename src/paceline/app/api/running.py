@@ -15,7 +15,7 @@ from paceline.errors import InvalidInputError
 from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
-from paceline.watch.command import choice_setting, command_words, start, wait
+from paceline.watch.command import Started, choice_setting, command_words, start, wait
 from paceline.watch.elsewhere.documents import check_facts
 from paceline.watch.elsewhere.submit import check_program, last_lines, look_at
 from paceline.watch.elsewhere.submit import stop as stop_elsewhere
@@ -24,7 +24,7 @@ from paceline.watch.expected import Expectation, expected_of_plan
 from paceline.watch.folder import Run, find_run, new_run, runs_in, write_billed
 from paceline.watch.guards import Limits
 from paceline.watch.verdict import RunSummary, step_course_s
-from paceline.watch.watcher import Watcher, summary_of
+from paceline.watch.watcher import IdleWatch, Watcher, summary_of
 
 Say = Callable[[str], None]
 #: How long `runs_stop` waits for the end, and how often it and `runs_follow` look.
@@ -42,6 +42,7 @@ def run(
     deadline: str | None = None,
     budget: str | None = None,
     stall_after: str = "60s",
+    stop_idle: str | None = None,
     facts: Sequence[Path] = (),
     calibration: Path | None = None,
     runs: Path | None = None,
@@ -65,6 +66,7 @@ def run(
         deadline: Say when it will end later than so long after its start.
         budget: Say when it will cost more; the plan has the price.
         stall_after: Say where the ranks stand once none has moved for so long.
+        stop_idle: End it (SIGTERM) once its device has done nothing for so long; never if None.
         facts: Files with your own devices.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
         runs: Folder of all runs; the user's own if None.
@@ -83,11 +85,17 @@ def run(
     check_above_zero(steps=steps)
     limits = Limits(
         stall_s=parse_duration_s(stall_after),
+        idle_s=None if stop_idle is None else parse_duration_s(stop_idle),
         deadline_s=None if deadline is None else parse_duration_s(deadline),
         budget_usd=None if budget is None else parse_usd(budget),
         num_steps=steps,
     )
     _check_elsewhere(on, plan, settings, directory, detach=detach)
+    if on is not None and stop_idle is not None:
+        raise InvalidInputError(
+            "`--stop-idle` says nothing of a run elsewhere: its devices are not seen from here",
+            hint="put it into the command there: `paceline run --stop-idle 10m -- CMD`",
+        )
     chosen = _chosen(plan, choice)
     expectation = (
         None
@@ -103,8 +111,8 @@ def run(
     if on is None:
         started = start(own, more={**tracing_settings(), **choose})
         say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
-        watcher = watch(started.run)
-        return watcher.summary(wait(started, watcher.look))
+        watcher = watch(started.run, idle_watch=_idle_watch(started, limits))
+        return watcher.summary(wait(started, partial(_look, watcher, started)))
     from paceline.app.truth.handing_over import LaunchFile, hand_over
 
     launch = None if chosen is None else LaunchFile(chosen.plan, choice)
@@ -113,6 +121,26 @@ def run(
     say(f"run {own.id} · {on} job {submitted.job} · paceline runs follow {own.id}")
     watcher = watch(submitted)
     return watcher.summary(submitted if detach else _watched(submitted, watcher, say))
+
+
+def _idle_watch(started: Started, limits: Limits) -> IdleWatch | None:
+    """What tells of idle devices, where it is asked for."""
+    if limits.idle_s is None:
+        return None
+    from paceline.execution.machine.nvml import open_nvml
+    from paceline.execution.machine.sensors import Sensors
+
+    nvml = open_nvml()
+    gpus = () if nvml is None else range(len(nvml.gpus()))
+    return IdleWatch(Sensors(nvml, gpus), started.process.pid)
+
+
+def _look(watcher: Watcher, started: Started) -> None:
+    """Look at a run, and end it where it is to end."""
+    was_to_end = watcher.is_to_end
+    watcher.look()
+    if watcher.is_to_end and not was_to_end:
+        started.process.terminate()
 
 
 def runs_list(*, runs: Path | None = None) -> tuple[Run, ...]:

@@ -56,6 +56,10 @@ def run(
         str,
         Option(metavar="60s", help="Say where the ranks stand once none has moved for so long."),
     ] = "60s",
+    stop_idle: Annotated[
+        str | None,
+        Option(metavar="10m", help="End it (SIGTERM) once its device did nothing for so long."),
+    ] = None,
     facts: common.Facts = None,
     calibration: common.Calibration = None,
     quiet: Annotated[
@@ -96,7 +100,8 @@ def run(
     told = _silent if quiet else tell
     summary = run_command(
         command, plan=plan, choice=choice, steps=steps, deadline=deadline, budget=budget,
-        stall_after=stall_after, facts=facts or (), calibration=calibration, runs=runs,
+        stall_after=stall_after, stop_idle=stop_idle, facts=facts or (),
+        calibration=calibration, runs=runs,
         on=on, settings=pairs(settings or []), directory=directory, detach=detach, on_notice=told,
     )  # fmt: skip
     return end_with_verdict(summary, wanted, output, quiet=quiet)

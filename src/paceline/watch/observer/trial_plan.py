@@ -8,6 +8,8 @@ import statistics
 #: A block of steps takes about so long, within these numbers of steps.
 BLOCK_S, LEAST_STEPS, MOST_STEPS = 1.0, 6, 24
 _NUM_ROUNDS = 4
+#: Blocks where the script is measured as it is, and nothing is tried.
+_NUM_MEASURED = 5
 #: Share of a step in waiting from which other loaders are tried.
 _WAIT_FRAC = 0.04
 #: Batches of so many samples are tried larger.
@@ -31,10 +33,10 @@ def chunk(number, facts, results, elapsed_s, options):
         options: ``limit_s``, and ``skip`` with names of trials to leave out.
     """
     skipped = set(options.get("skip", ()))
-    if number == 1:
+    if options.get("is_measured_only"):
+        found = [block("own", facts, is_cold=True)] * _NUM_MEASURED if number == 1 else []
+    elif number == 1:
         found = _first(facts)
-    elif options.get("is_measured_only"):
-        found = [block("own", facts, is_cold=True)] * 4 if number == 2 else []
     elif number <= _NUM_ROUNDS + 1 and elapsed_s < _LAST_FRAC * options["limit_s"]:
         found = _round(facts, results, number)
     else:
@@ -89,11 +91,13 @@ def _first(facts):
 
 def _steps_s(results, name):
     """Seconds of a step in each block of a name, without what stood in line for a core."""
-    return [
-        (sum(one["steps"]) - sum(one["stood"])) / len(one["steps"]) / 1e9
-        for one in results
-        if one["name"] == name and one["steps"]
-    ]
+    found = []
+    for one in results:
+        if one["name"] == name and one["steps"]:
+            calm = sorted(a - b for a, b in zip(one["steps"], one["stood"]))
+            inner = calm[: max(1, len(calm) - len(calm) // 10)]
+            found.append(sum(inner) / len(inner) / 1e9)
+    return found
 
 
 def _variants(facts, results):
