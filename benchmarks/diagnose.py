@@ -34,7 +34,7 @@ SCRIPTS = HERE / "diagnosed"
 _PRIORITY = "-12"
 _NUM_PAIRS = 1
 _LIMIT_S = 25.0
-_FILE_NUMBERS, _NUM_FILES = 400_000, 400
+_FILE_NUMBERS, _NUM_FILES = 1_000_000, 160
 #: A raised priority of the session that a script runs in, where that is allowed.
 _RAISED = (
     "import os,sys\n"
@@ -47,10 +47,12 @@ _RAISED = (
 def command_of(path: Path, facts: dict[str, Any], folder: Path, *, is_raised: bool) -> list[str]:
     """How a script is started."""
     ranks = facts.get("ranks", 1)
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     files = [str(folder / "files")] if facts.get("needs_files") else []
-    words = [sys.executable, *(torchrun if ranks > 1 else []), str(path), *files]
-    return [sys.executable, "-c", _RAISED, _PRIORITY, *words] if is_raised else words
+    words = [sys.executable, str(path), *files]
+    if is_raised:
+        words = [sys.executable, "-c", _RAISED, _PRIORITY, *words]
+    return [sys.executable, *torchrun, "--no-python", *words] if ranks > 1 else words
 
 
 @contextmanager
@@ -200,10 +202,11 @@ def page(rows: list[dict[str, Any]], named: list[bool]) -> str:
 
 
 _HEAD = """\
-{day}, two cores of an Intel Xeon shared with other programs, PyTorch 2.13 on CPU, by `make
-diagnose` (`benchmarks/diagnose.py`); scripts in `benchmarks/diagnosed`. Each fault is diagnosed,
-the change is made by hand (`scripts.toml`), and the script is measured before and after, once each. Steps leave
-out what the training thread stood in line for a core; scripts run at a raised priority."""
+{day}, two cores of an Intel Xeon shared with other programs, PyTorch 2.13 on CPU, by
+`make diagnose` (`benchmarks/diagnose.py`); scripts in `benchmarks/diagnosed`. Each fault is
+diagnosed, the change is made by hand (`scripts.toml`), and the script is measured before and after,
+once each. Steps leave out what the training thread stood in line for a core; scripts run at a
+raised priority."""
 _FAULT_COLUMNS = (
     "| script | step, ms | named first | its rank | promised | reached | off | others' cores | s |"
 )

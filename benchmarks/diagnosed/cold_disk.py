@@ -23,7 +23,7 @@ class Files(Dataset):
 
 
 loader = DataLoader(Files(sys.argv[1]), batch_size=8, shuffle=True, num_workers=1)
-model = nn.Sequential(nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 512), nn.Linear(512, 10))
+model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.Linear(1024, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _epoch in range(1000):
     for x, y in loader:

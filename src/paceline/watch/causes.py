@@ -180,7 +180,8 @@ def _loaders(found: Found) -> Iterator[Cause]:
     if gained_s < _CLOSED_FRAC * _gap_s(found):
         return
     wait = format_percent(_gap_s(found) / own_s)
-    remedy = f"num_workers={workers}"
+    stays = ", persistent_workers=True" if found.named("persistent") else ""
+    remedy = f"num_workers={workers}{stays}"
     if now == 0:
         text = f"no loader workers: input takes {wait} of a step, in the training process itself"
         yield from _tried(found, best, "no-workers", text, remedy)
@@ -203,6 +204,8 @@ def _fewest(ratios: Mapping[str, Interval]) -> str:
 def _restarts(found: Found) -> Iterator[Cause]:
     steps = found.facts.get("epoch_steps")
     now = found.facts.get("num_workers")
+    if any(one.kind == "too-many-workers" for one in _loaders(found)):
+        return  # Fewer of them, which stay, are the remedy of both.
     text = f"{now} loader workers are started anew every {steps} steps"
     kind = "workers-restart"
     yield from _tried(found, "persistent", kind, text, "persistent_workers=True")
@@ -227,7 +230,7 @@ def _samples(found: Found) -> Iterator[Cause]:
             f"{format_percent(cold_s / whole_s)} of making it; read again they cost nothing"
         )
         remedy = "keep the data in memory or on a faster disk, smaller, or read ahead"
-        yield _without_part(found, "cold-reads", text, remedy, cold_s, whole_s)
+        yield _without_part(found, "cold-reads", text, remedy, cold_s, whole_s, is_work=False)
     if collate_s > _PART_FRAC * whole_s:
         text = (
             f"collate_fn takes {format_duration(collate_s)} a batch, "
@@ -263,7 +266,14 @@ def _sample_work(
 
 
 def _without_part(
-    found: Found, kind: str, text: str, remedy: str, part_s: float, whole_s: float
+    found: Found,
+    kind: str,
+    text: str,
+    remedy: str,
+    part_s: float,
+    whole_s: float,
+    *,
+    is_work: bool = True,
 ) -> Cause:
     """A step once a part of making a batch costs nothing, down to what the device takes."""
     own_s, device_s = _own_s(found), found.step_s("replay")
@@ -276,7 +286,7 @@ def _without_part(
         rest_s = max(device_s, own_s - _gap_s(found) * part_s / whole_s)
     error_s = _LINE_ERROR * (own_s - rest_s)
     promised = Interval(low=max(device_s, rest_s - error_s), mid=rest_s, high=rest_s + error_s)
-    return _cause(found, kind, text, remedy, promised, "predicted", is_work=True)
+    return _cause(found, kind, text, remedy, promised, "predicted", is_work=is_work)
 
 
 _READS = frozenset({"item", "tolist", "cpu", "numpy"})

@@ -18,6 +18,8 @@ _LARGE_BATCH = 512
 _LAST_FRAC = 0.75
 #: What takes so much longer is not tried again.
 _SLOWER = 1.15
+#: Epochs of fewer steps show what starting their workers costs.
+_SHORT_EPOCH = 200
 OWN = {"as": "own"}
 REPLAY = {"as": "replay"}
 
@@ -118,8 +120,14 @@ def _variants(facts, results):
 def _loaders(facts, results):
     cores, now, epoch = facts["num_cores"], facts["num_workers"], facts["epoch_steps"]
     wanted = sorted({1, 2, min(4, 2 * cores), cores // 2, cores} - {0, now})
-    found = [block("workers %d" % n, facts, {"as": "loader", "workers": n}) for n in wanted]
-    if now and not facts["persistent"] and epoch and epoch < 200:
+    is_restarting = bool(now and not facts["persistent"] and epoch and epoch < _SHORT_EPOCH)
+    found = []
+    for workers in wanted:
+        feed = {"as": "loader", "workers": workers}
+        if is_restarting:
+            feed["persistent"] = True
+        found.append(block("workers %d" % workers, facts, feed))
+    if is_restarting:
         feed = {"as": "loader", "workers": now, "persistent": True}
         found.append(block("persistent", facts, feed))
     batch = next((one for one in results if one["name"] == "batch"), {})
