@@ -228,7 +228,7 @@ def statements(lines, cost_ns):
                 "text": linecache.getline(file, begin).strip()[:80],
                 "calls": sorted(_calls(node, tree)) if node is not None else [],
                 "has_loop": node is not None and _has_loop(node, tree),
-                "is_before": bool(away) and end < min(away),
+                "is_before": end < min(away - {lines.loop_line}, default=0),
             },
         )  # fmt: skip
         key = (file, first, line)
