@@ -1,4 +1,4 @@
-"""Fault: histograms of all weights are written down after each step."""
+"""Fault: the first weights of each layer are written down after each step."""
 
 import json
 
@@ -22,7 +22,7 @@ for _epoch in range(100):
         step += 1
         if step % 1 == 0:
             counts = {
-                name: torch.histc(weight.detach(), 100).tolist()
+                name: weight.detach().flatten()[:10000].tolist()
                 for name, weight in model.named_parameters()
             }
             log.write(json.dumps({"loss": loss.item(), **counts}) + "\n")

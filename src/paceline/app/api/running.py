@@ -83,19 +83,9 @@ def run(
     from paceline.app.truth.script_expectation import expect_here
 
     check_above_zero(steps=steps)
-    limits = Limits(
-        stall_s=parse_duration_s(stall_after),
-        idle_s=None if stop_idle is None else parse_duration_s(stop_idle),
-        deadline_s=None if deadline is None else parse_duration_s(deadline),
-        budget_usd=None if budget is None else parse_usd(budget),
-        num_steps=steps,
-    )
+    limits = _limits(stall_after, stop_idle, deadline, budget, steps)
     _check_elsewhere(on, plan, settings, directory, detach=detach)
-    if on is not None and stop_idle is not None:
-        raise InvalidInputError(
-            "`--stop-idle` says nothing of a run elsewhere: its devices are not seen from here",
-            hint="put it into the command there: `paceline run --stop-idle 10m -- CMD`",
-        )
+    _check_idle(on, stop_idle)
     chosen = _chosen(plan, choice)
     expectation = (
         None
@@ -121,6 +111,27 @@ def run(
     say(f"run {own.id} · {on} job {submitted.job} · paceline runs follow {own.id}")
     watcher = watch(submitted)
     return watcher.summary(submitted if detach else _watched(submitted, watcher, say))
+
+
+def _limits(
+    stall_after: str, stop_idle: str | None, deadline: str | None, budget: str | None,
+    steps: int | None,
+) -> Limits:  # fmt: skip
+    return Limits(
+        stall_s=parse_duration_s(stall_after),
+        idle_s=None if stop_idle is None else parse_duration_s(stop_idle),
+        deadline_s=None if deadline is None else parse_duration_s(deadline),
+        budget_usd=None if budget is None else parse_usd(budget),
+        num_steps=steps,
+    )
+
+
+def _check_idle(on: str | None, stop_idle: str | None) -> None:
+    if on is not None and stop_idle is not None:
+        raise InvalidInputError(
+            "`--stop-idle` says nothing of a run elsewhere: its devices are not seen from here",
+            hint="put it into the command there: `paceline run --stop-idle 10m -- CMD`",
+        )
 
 
 def _idle_watch(started: Started, limits: Limits) -> IdleWatch | None:
