@@ -180,6 +180,7 @@ CASES: dict[str, dict[str, Case]] = {
     "offers refresh": {
         "--seen-on": Case(f"{_QUOTES} --seen-on 2026-11-20 --cloud nebius", "2026-11-19"),
         "--cloud": Case(f"{_QUOTES} --seen-on 2026-11-20 --cloud nebius", "lambda"),
+        "--plan": Case(f"{_QUOTES} --seen-on 2026-11-20 --cloud nebius", "{plan}"),
         "--dry-run": Case(
             "offers refresh {quotes} --seen-on 2026-11-20 --cloud nebius", None, "text"
         ),

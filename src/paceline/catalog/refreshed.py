@@ -64,6 +64,7 @@ class Refresh:
         changes: Prices that differ, and new offers, the largest move first.
         num_unchanged: Offers of which only the day is new.
         held_back: Doubtful prices, which were not taken.
+        plan: What would now differ in a kept plan, in sentences; empty where none was given.
     """
 
     table: str | None
@@ -72,6 +73,7 @@ class Refresh:
     changes: tuple[PriceChange, ...]
     num_unchanged: int
     held_back: tuple[HeldBack, ...]
+    plan: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

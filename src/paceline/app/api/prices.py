@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from paceline.app.requests.kept_plan import plan_moves
 from paceline.catalog.entities import Catalog
 from paceline.catalog.feeds import Feed, read_quotes, shipped_feeds
 from paceline.catalog.quotes import PriceChange, Quote, Settled, settle, with_quotes
@@ -24,6 +25,7 @@ from paceline.catalog.refreshed import (
 )
 from paceline.catalog.tables import shipped_catalog
 from paceline.errors import InvalidInputError, PacelineError
+from paceline.planning.goal.files import read_plan
 
 
 def offers_refresh(
@@ -32,6 +34,7 @@ def offers_refresh(
     seen_on: str | None = None,
     cloud: str | None = None,
     dry_run: bool = False,
+    plan: Path | None = None,
 ) -> Refresh:
     """Read prices from feeds, hold them against the catalogue, and put the credible ones in force.
 
@@ -43,11 +46,13 @@ def offers_refresh(
             rows have no ``priced_on`` needs it. Prices of an address are today's.
         cloud: Provider of a table of your own whose rows do not say it.
         dry_run: Say what would change, and write nothing.
+        plan: File of a kept plan; it is asked again, and the refresh says what would now differ.
 
     Raises:
         UnknownNameError: No such feed.
         InvalidInputError: No feed could be read, or none brought a price that is credible.
     """
+    kept = None if plan is None else read_plan(plan)
     asked = [_feed(name, cloud) for name in feeds] or list(shipped_feeds().values())
     today = datetime.now(UTC).date()
     day = today if seen_on is None else _read_day(seen_on, today)
@@ -61,11 +66,10 @@ def offers_refresh(
         results.append(result)
         settled += [found] if found is not None else []
     _check_any(results, settled)
-    table = None
-    if not dry_run:
-        merged = {quote.name: quote for quote in before}
-        merged |= {quote.name: quote for one in settled for quote in one.quotes}
-        table = keep_quotes(tuple(merged.values()), datetime.now(UTC))
+    merged = {quote.name: quote for quote in before}
+    merged |= {quote.name: quote for one in settled for quote in one.quotes}
+    quotes = tuple(merged.values())
+    table = None if dry_run else keep_quotes(quotes, datetime.now(UTC))
     return Refresh(
         table=table,
         day=day,
@@ -73,6 +77,7 @@ def offers_refresh(
         changes=tuple(sorted((c for s in settled for c in s.changes), key=_size_of_change)),
         num_unchanged=sum(one.num_unchanged for one in settled),
         held_back=tuple(held for one in settled for held in one.held_back),
+        plan=() if kept is None else plan_moves(kept, with_quotes(catalog, quotes), today),
     )
 
 

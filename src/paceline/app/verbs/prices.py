@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from paceline.app import options as common
@@ -32,6 +33,9 @@ def refresh(
         str | None, Option(help="Provider of a table whose rows do not say it.")
     ] = None,
     dry_run: Annotated[bool, Option(help="Say what would change, and write nothing.")] = False,
+    plan: Annotated[
+        Path | None, Option(metavar="PLAN", help="A kept plan: say whether it would now differ.")
+    ] = None,
 ) -> Answer:
     """Read today's prices from public feeds, and say what changed; nothing is fetched otherwise.
 
@@ -46,7 +50,7 @@ def refresh(
         refresh_lines,
     )
 
-    found = offers_refresh(feeds, seen_on=seen_on, cloud=cloud, dry_run=dry_run)
+    found = offers_refresh(feeds, seen_on=seen_on, cloud=cloud, dry_run=dry_run, plan=plan)
     changes = [change_table(found)] if found.changes else []
     held_back = [held_back_table(found)] if found.held_back else []
     return answer_of(

@@ -42,6 +42,7 @@ def refresh_lines(page: Refresh) -> Iterator[str]:
         yield "nothing was written (--dry-run)"
     else:
         yield f"in force as {page.table} · paceline offers rollback goes back"
+    yield from page.plan
 
 
 def change_table(page: Refresh) -> Table:
