@@ -1,8 +1,8 @@
 """Run one command for each feature and requirement, and write ``docs/reference/features.md``.
 
 ``PYTHONPATH=src:tools python -m features`` tries the commands of ``features.csv`` in order in one
-folder; ``--only 1,W3`` some of them, without writing the page. A row counts where its command
-ends as it should and says what it must; what only a GPU could show is said to be so.
+folder; ``--only 1,W3`` some of them again, the others standing as they were. A row counts where
+its command ends as it should and says what it must; what only a GPU could show is said to be so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _INTRODUCTION = """# Features, each tried
 
 Written by `make features`, which runs every command below, in order in one folder, on a machine
 without a GPU. *works*: the command ended as it should and said what it must. *on a GPU*: built,
-and tested on devices that a test makes up. *partly*: what is missing stands behind it.
+and tested on devices that a test makes up. *partly*: what is missing stands behind it. A command
+that ends in `--help` shows that something is there; its tests show that it works.
 """
 
 
@@ -68,7 +69,7 @@ class Row:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Try the rows, and write the page unless only some were tried."""
+    """Try the rows, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="names of rows, with commas")
     parser.add_argument("--jobs", type=int, default=1, help="commands at once")
@@ -82,9 +83,16 @@ def main(argv: Sequence[str]) -> int:
     for row in failed:
         print(f"{row.name}: `{row.command}` does not say {row.says}", file=sys.stderr)
         print(answers[row.command][-600:], file=sys.stderr)
-    if not wanted:
-        _PAGE.write_text(page(rows, {row.name for row in failed}), encoding="utf-8")
+    names = {row.name for row in failed} | (_failed_before() - {row.name for row in kept})
+    _PAGE.write_text(page(rows, names), encoding="utf-8")
     return 1 if failed else 0
+
+
+def _failed_before() -> set[str]:
+    """Names of the rows that failed when the page was last written."""
+    if not _PAGE.exists():
+        return set()
+    return set(re.findall(r"^\| (\w+) \|.*\*\*fails\*\*", _PAGE.read_text("utf-8"), re.MULTILINE))
 
 
 def _answers(commands: Sequence[str], num_jobs: int) -> dict[str, str]:
@@ -126,7 +134,8 @@ def _state(row: Row, failed: set[str]) -> str:
 
 
 def _holds(row: Row, answer: str) -> bool:
-    return re.search(row.says, answer) is not None and "Traceback" not in answer
+    has_failed = "Traceback" in answer or "FAILED" in answer
+    return re.search(row.says, answer) is not None and not has_failed
 
 
 def _answer(command: str, folder: Path) -> str:
