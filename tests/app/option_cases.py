@@ -307,7 +307,8 @@ MEASURED: dict[str, dict[str, str | None]] = {
     "train net --data generated": {
         "--epochs": "9", "--batch": "9", "--optimizer": "adamw",
         "--rate": "0.5", "--size": "64", "--classes": "9", "--samples": "9", "--seed": "9",
-        "--saves": "{folder}", "--processes": "2", "--restarts": "2", "--choice": "2",
+        "--window": "64", "--dtype": "uint16", "--saves": "{folder}", "--processes": "2",
+        "--restarts": "2", "--choice": "2",
         "--facts": "{lab}", "--calibration": "{calibration}", "--runs": "{folder}",
     },
     "runs list": {"--runs": "{folder}"},

@@ -3,7 +3,9 @@
     torchrun --nproc-per-node 2 train.py --model resnet50 --data /data/train --epochs 90
 
 The model is one of torchvision or timm, or ``package.module:function``. The data is a folder of
-images, whatever else `feed` reads, or ``generated``: random images that can be told apart.
+images, whatever else `feed` reads, or ``generated``: random images that can be told apart. With
+``--window`` the data are token files and the model is a decoder: one of transformers' kinds at its
+own sizes, or a function's; it learns each next token.
 """
 
 import argparse
@@ -24,6 +26,8 @@ from torch.utils.data import DataLoader, Dataset
 from paceline import loop
 from paceline.loop import layout
 from paceline.loop.parallel import devices
+from paceline.loop.parallel.notation import parse
+from paceline.loop.parallel.parallelize import planned
 
 _GENERATED = "generated"
 _NUM_GENERATED = 2048
@@ -43,6 +47,18 @@ class Generated(Dataset):
     def __getitem__(self, index):
         label = index % self.num_classes
         return self.means[label] + torch.randn_like(self.means[label]), label
+
+
+class NextTokens(nn.Module):
+    """A decoder that gives logits alone, of each next token."""
+
+    def __init__(self, decoder):
+        super().__init__()
+        self.decoder = decoder
+
+    def forward(self, tokens):
+        found = self.decoder(tokens)
+        return getattr(found, "logits", found)
 
 
 class Length:
@@ -83,6 +99,8 @@ def arguments(words=None):
     parser.add_argument("--classes", type=int, default=0, help="those of the data without")
     parser.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="sgd")
     parser.add_argument("--rate", type=float, default=0.1, help="the largest learning rate")
+    parser.add_argument("--window", type=int, default=0, help="tokens of a sample of token files")
+    parser.add_argument("--dtype", default=None, help="of token files without a header")
     parser.add_argument("--samples", type=int, default=_NUM_GENERATED, help="of generated data")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--saves", default=None)
@@ -94,8 +112,8 @@ def train(given):
     torch.manual_seed(given.seed)
     device = devices.device_of(nn.Identity())
     data, num_classes = open_data(given, device)
-    model = build(given.model, given.classes or num_classes)
-    example = torch.zeros(given.batch, 3, given.size, given.size)
+    model = build(given.model, given.classes or num_classes, is_decoder=given.window > 0)
+    example = example_of(given)
     model, optimizer = loop.parallelize(
         model, lambda module: optimizer_of(given, module), example=example
     )
@@ -104,17 +122,16 @@ def train(given):
     steps = max(1, given.epochs * (count // (given.batch * ranks)))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, given.rate, total_steps=steps + 1)
     length = Length(given.epochs)
-    criterion = nn.CrossEntropyLoss()
     for epoch in loop.epochs(given.epochs, folder=given.saves):
         model.train()
         began_s, total, count, loss = time.perf_counter(), 0.0, 0, None
-        for images, labels in loop.resume(
+        for inputs, targets in loop.resume(
             data, model=model, optimizer=optimizer, schedule=schedule, length=length,
             folder=given.saves, seed=given.seed,
         ):  # fmt: skip
-            images, labels = images.to(device), labels.to(device)
+            inputs, targets = inputs.to(device), targets.to(device)
             optimizer.zero_grad()
-            loss = loop.forward_backward(model, criterion, images, labels)
+            loss = loop.forward_backward(model, loss_of, inputs, targets)
             optimizer.step()
             schedule.step()
             total, count = total + (loss if loss is not None else 0.0), count + 1
@@ -126,12 +143,36 @@ def train(given):
         dist.destroy_process_group()
 
 
+def loss_of(outputs, targets):
+    """Cross entropy: one class for a sample, or one token for each of its places."""
+    return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+def example_of(given):
+    """Inputs of one microbatch, as the plan's strategy has it."""
+    strategy = planned().get("strategy")
+    batch = max(1, given.batch // (parse(strategy).microbatches if strategy else 1))
+    if given.window:
+        return torch.zeros(batch, given.window, dtype=torch.int64)
+    return torch.zeros(batch, 3, given.size, given.size)
+
+
 def open_data(given, device):
     """Batches of the data, and how many classes it has."""
+    if given.data == _GENERATED and given.window:
+        raise loop.LoopError(
+            "no tokens are generated", "give --data FILE.npy, or leave out --window for images"
+        )
     if given.data == _GENERATED:
         classes = given.classes or 10
         made = Generated(given.samples, classes, given.size)
         return DataLoader(made, batch_size=given.batch, shuffle=True, drop_last=True), classes
+    if given.window:
+        feed = loop.feed(
+            given.data, given.batch, window=given.window, dtype=given.dtype, seed=given.seed,
+            last="drop", device=device, damaged="skip",
+        )  # fmt: skip
+        return feed, given.classes
     feed = loop.feed(
         given.data, given.batch, size=given.size, is_random=True, seed=given.seed, last="drop",
         normalise=loop.IMAGENET, device=device, damaged="skip",
@@ -148,20 +189,28 @@ def optimizer_of(given, module):
     return kind(parameters, lr=given.rate)
 
 
-def build(name, num_classes):
-    """A model by its name, with weights that are drawn."""
-    if ":" in name and name.partition(":")[0] not in ("torchvision", "timm"):
+def build(name, num_classes, is_decoder=False):
+    """A model by its name, with weights that are drawn.
+
+    Args:
+        name: Of a library's model, with or without the library, or ``package.module:function``.
+        num_classes: Of images; of a decoder, the tokens that there are. 0 for the model's own.
+        is_decoder: Whether it reads tokens.
+    """
+    if ":" in name and name.partition(":")[0] not in _BUILDERS:
         sys.path.insert(0, "")
         module, _, function = name.partition(":")
-        return getattr(importlib.import_module(module), function)()
+        found = getattr(importlib.import_module(module), function)()
+        return NextTokens(found) if is_decoder else found
     family, _, plain = name.rpartition(":")
-    more = {"num_classes": num_classes} if num_classes else {}
-    for library in [family] if family else ["torchvision", "timm"]:
-        found = _BUILDERS[library](plain, more)
+    libraries = ["transformers"] if is_decoder else ["torchvision", "timm"]
+    key = "vocab_size" if is_decoder else "num_classes"
+    for library in [family] if family else libraries:
+        found = _BUILDERS[library](plain, {key: num_classes} if num_classes else {})
         if found is not None:
             return found
     raise loop.LoopError(
-        "neither torchvision nor timm has a model `%s` here" % name,
+        "%s has no model `%s` here" % (" or ".join(libraries), name),
         "write `package.module:function` for your own",
     )
 
@@ -182,7 +231,17 @@ def _of_timm(name, more):
     return timm.create_model(name, pretrained=False, **more) if timm.is_model(name) else None
 
 
-_BUILDERS = {"torchvision": _of_torchvision, "timm": _of_timm}
+def _of_transformers(name, more):
+    try:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        config = AutoConfig.for_model(name, use_cache=False, **more)
+        return NextTokens(AutoModelForCausalLM.from_config(config).float())
+    except (ImportError, RuntimeError, ValueError):  # No such kind, or it is no decoder.
+        return None
+
+
+_BUILDERS = {"torchvision": _of_torchvision, "timm": _of_timm, "transformers": _of_transformers}
 
 if __name__ == "__main__":
     main()

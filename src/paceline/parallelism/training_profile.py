@@ -38,6 +38,8 @@ class TrainingProfile:
             PyTorch's schedules and in Megatron-LM since 2023 (``overlap_p2p_comm``).
         hop_wait_s: What both ends of a message between stages spend beside its time on the wire,
             where the host waits for it before it goes on.
+        keeps_messages: Whether a stage has a buffer for what it receives of every microbatch of a
+            step, and keeps what it sent until its gradient has come, as PyTorch's stages do.
         tokens_once: Whether a token is sent once to each node and rank that wants it, as DeepEP
             does, instead of once to each of its experts.
         whole_experts: Whether tensor ranks are expert ranks too, with experts of their own, instead
@@ -56,6 +58,7 @@ class TrainingProfile:
     bare_stages: int
     overlaps_hops: bool
     hop_wait_s: float
+    keeps_messages: bool
     tokens_once: bool
     whole_experts: bool
     hides_exchange: bool

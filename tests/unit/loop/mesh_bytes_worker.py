@@ -3,6 +3,7 @@
 Usage: mesh_bytes_worker.py MODEL STRATEGY; every rank prints a JSON mapping.
 """
 
+import gc
 import json
 import sys
 
@@ -10,6 +11,8 @@ import torch
 import torch.distributed as dist
 from mesh_models import loss_of
 from mesh_traced import BATCH, LENGTH, TOKENS, cnn, gpt
+from torch._C._profiler import _EventType
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.loop import forward_backward, layout, parallelize
@@ -51,16 +54,52 @@ def samples(kind, count):
     return torch.randn(count, 3, 32, 32), torch.randint(0, 16, (count,))
 
 
-def live_bytes(profile):
-    """The most bytes that tensors held in the second step, and those still held at its end."""
-    events = profile.profiler.kineto_results.events()
-    begins = next(e.start_ns() for e in events if e.name() == MEASURED)
-    held = most = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held if event.start_ns() >= begins else 0)
+def _allocations(profile):
+    """When, where and how many bytes were taken or given back, in order; and when a step began."""
+    found, begins, left = [], 0, list(profile.profiler.kineto_results.experimental_event_tree())
+    while left:
+        event = left.pop()
+        # Gloo copies what it gathers; devices' libraries do not.
+        left += [] if event.name.startswith("c10d::") else event.children
+        if event.tag == _EventType.Allocation:
+            fields = event.extra_fields
+            found.append((event.start_time_ns, fields.ptr, fields.alloc_size))
+        elif event.name == MEASURED:
+            begins = event.start_time_ns
+    return sorted(found), begins
+
+
+def live_bytes(profile, kept):
+    """The most bytes that tensors held in the second step, and those still held at its end.
+
+    The profiler does not see what gloo's threads give back last: their buffers are left out.
+
+    Args:
+        profile: With memory.
+        kept: Places of all storages that there are after the step.
+    """
+    found, begins = _allocations(profile)
+    after, changes = {}, []
+    for at, place, size in reversed(found):
+        is_given_back = after.get(place, 0 if place in kept else 1) <= 0
+        changes.append((at, size if is_given_back and size > 0 else 0, place, size))
+        after[place] = size
+    held, most, live = 0, 0, {}
+    for at, taken, place, size in reversed(changes):
+        held += taken - (live.pop(place, 0) if size < 0 else 0)
+        if taken:
+            live[place] = taken
+        most = max(most, held if at >= begins else 0)
     return most, held
+
+
+def kept_places(model):
+    """Where the storages of all tensors are."""
+    found = [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]
+    found += [one.grad for one in model.parameters() if one.grad is not None]
+    found = [one.to_local() if isinstance(one, DTensor) else one for one in found]
+    found = [one for one in found if type(one) in (torch.Tensor, torch.nn.Parameter)]
+    return {one.untyped_storage().data_ptr() for one in found}
 
 
 def one_step(model, optimizer, inputs, targets):
@@ -90,11 +129,12 @@ def main():
         one_step(model, optimizer, inputs, targets)
         with torch.profiler.record_function(MEASURED):
             one_step(model, optimizer, inputs, targets)
-        optimizer.zero_grad()
+        kept = kept_places(model)
+    optimizer.zero_grad()
     with Tally() as tally:
         forward_backward(model, loss_of, inputs, targets)
         optimizer.step()
-    most, held = live_bytes(profile)
+    most, held = live_bytes(profile, kept)
     here = {"rank": layout.current().rank, "live": most, "held": held}
     print("BYTES " + json.dumps({**here, **tally.found}), flush=True)
     dist.barrier()

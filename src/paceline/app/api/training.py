@@ -24,7 +24,8 @@ class Training:
     """What is trained, and how long; None where the script's own default holds.
 
     Attributes:
-        model: Of torchvision or timm, or ``package.module:function``.
+        model: Of torchvision or timm, or ``package.module:function``; with a window, a kind of
+            decoder of transformers, or a function's.
         data: A folder of images or what else `paceline.loop.feed` reads; ``generated``.
         epochs: Passes over the data.
         batch: Samples of one process.
@@ -32,6 +33,8 @@ class Training:
         rate: Largest learning rate.
         size: Pixels of a side.
         classes: Number of them; those of the data if None.
+        window: Tokens of a sample, where the data are token files.
+        dtype: Of token files without a header, such as ``uint16``.
         samples: How many are generated.
         seed: Of weights, order and augmentation.
         saves: Folder of the saves.
@@ -45,6 +48,8 @@ class Training:
     rate: float | None = None
     size: int | None = None
     classes: int | None = None
+    window: int | None = None
+    dtype: str | None = None
     samples: int | None = None
     seed: int | None = None
     saves: Path | None = None
@@ -71,6 +76,8 @@ def train(
     rate: float | None = None,
     size: int | None = None,
     classes: int | None = None,
+    window: int | None = None,
+    dtype: str | None = None,
     samples: int | None = None,
     seed: int | None = None,
     saves: Path | None = None,
@@ -83,20 +90,19 @@ def train(
     runs: Path | None = None,
     on_notice: Callable[[str], None] | None = None,
 ) -> RunSummary:
-    """Train a classifier of images so that a kill costs little, and watch it.
-
-    The same call goes on where a run was that was killed, on any number of processes.
+    """Train a classifier or a decoder so that a kill costs little; the same call goes on later.
 
     Args:
         what: A plan, from `plan` or a file, or a model's name or ``package.module:function``.
-        data: A folder with one folder of images per class, or what else `paceline.loop.feed`
-            reads; ``"generated"`` images are made.
+        data: A folder of images per class, or what else is fed; ``"generated"`` makes images.
         epochs: Passes over the data; the plan's, else 1.
         batch: Samples of one process; the plan's, else 32.
         optimizer: ``"sgd"``, ``"adam"`` or ``"adamw"``; the plan's, else SGD.
         rate: Largest learning rate; 0.1 if None.
         size: Pixels of a side; 224 if None.
-        classes: Number of them; those of the data if None.
+        classes: Number of them, of a decoder tokens; those of the data, or the model's, if None.
+        window: Tokens of a sample of token files: the model learns each next token.
+        dtype: Of token files without a header, such as ``"uint16"``.
         samples: How many are generated; 2048 if None.
         seed: Of weights, order and augmentation; 0 if None.
         saves: Folder of the saves; ``saves/train`` if None.
@@ -114,7 +120,7 @@ def train(
     """
     check_above_zero(
         epochs=epochs, batch=batch, rate=rate, size=size, classes=classes, samples=samples,
-        processes=processes,
+        window=window, processes=processes,
     )  # fmt: skip
     if restarts < 0:
         raise InvalidInputError("`--restarts` is below 0", hint="0 starts nothing again")
@@ -122,12 +128,13 @@ def train(
     if not data:
         raise InvalidInputError(
             "there is no data to train on",
-            hint="--data FOLDER, one folder of images per class; --data generated makes some",
+            hint="--data FOLDER of images, or token files with --window, or --data generated",
         )
     plan = _plan_of(what)
     wanted = Training(
         model=str(what), data=data, epochs=epochs, batch=batch, optimizer=optimizer, rate=rate,
-        size=size, classes=classes, samples=samples, seed=seed, saves=saves,
+        size=size, classes=classes, window=window, dtype=dtype, samples=samples, seed=seed,
+        saves=saves,
     )  # fmt: skip
     num_processes = processes or 1
     if plan is not None:

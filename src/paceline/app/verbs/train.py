@@ -22,7 +22,10 @@ def train(
     ],
     data: Annotated[
         str | None,
-        Option(metavar="FOLDER", help="Images, one folder per class; `generated` makes them."),
+        Option(
+            metavar="FOLDER",
+            help="Images, one folder per class, or token files; `generated` makes images.",
+        ),
     ] = None,
     epochs: Annotated[int | None, Option(help="Passes over the data; the plan's, else 1.")] = None,
     batch: Annotated[
@@ -34,6 +37,12 @@ def train(
     rate: Annotated[float | None, Option(help="Largest learning rate; 0.1.")] = None,
     size: Annotated[int | None, Option(help="Pixels of a side; 224.")] = None,
     classes: Annotated[int | None, Option(help="Number of classes; those of the data.")] = None,
+    window: Annotated[
+        int | None, Option(help="Tokens of a sample: the data are token files, for a decoder.")
+    ] = None,
+    dtype: Annotated[
+        str | None, Option(metavar="NAME", help="Of token files without a header: uint16.")
+    ] = None,
     samples: Annotated[int | None, Option(help="How many images are generated; 2048.")] = None,
     seed: Annotated[int | None, Option(help="Of weights, order and augmentation; 0.")] = None,
     saves: Annotated[
@@ -64,7 +73,8 @@ def train(
     wanted = common.form_of(form, is_json=is_json)
     summary = train_model(
         what, data=data, epochs=epochs, batch=batch, optimizer=optimizer, rate=rate, size=size,
-        classes=classes, samples=samples, seed=seed, saves=saves, processes=processes,
+        classes=classes, window=window, dtype=dtype, samples=samples, seed=seed, saves=saves,
+        processes=processes,
         restarts=restarts, choice=choice, python=python, facts=facts or (),
         calibration=calibration, runs=runs, on_notice=tell,
     )  # fmt: skip

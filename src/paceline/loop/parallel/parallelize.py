@@ -210,8 +210,10 @@ def _shard(model, strategy, mesh):
     if devices.replicates_shards(strategy):
         names.append(devices.WHOLE)
     submesh = mesh[tuple(names)] if len(names) > 1 else mesh[names[0]]
+    # What one rank "shards" is whole twice while it is gathered: that is let go, too.
+    lets_go = keeps_sharded(strategy) or devices.replicates_shards(strategy)
     for one in [*units(model), model]:
-        fully_shard(one, mesh=submesh, reshard_after_forward=keeps_sharded(strategy))
+        fully_shard(one, mesh=submesh, reshard_after_forward=lets_go)
     return model
 
 

@@ -1,6 +1,7 @@
 """Pipeline stages: a model traced, cut where its cost halves, and run by PyTorch's schedules."""
 
 import gc
+import inspect
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,12 @@ from .blocks import shared_weights
 from .notation import size
 
 _SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+#: Newer releases of PyTorch let go of each microbatch's outputs, which nobody reads here.
+_KEEPS_NOTHING = (
+    {"return_outputs": False}
+    if "return_outputs" in inspect.signature(ScheduleGPipe.step).parameters
+    else {}
+)
 
 
 def cut(model, strategy, mesh, example):
@@ -169,7 +176,7 @@ class Pipeline(nn.Module):
         first = inputs if self._stage.is_first else ()
         last = {"target": targets, "losses": losses} if self.is_last else {}
         try:
-            self._schedule.step(*first, **last)
+            self._schedule.step(*first, **last, **_KEEPS_NOTHING)
         finally:
             self._weigh = None
         self._sum_tied()

@@ -29,8 +29,8 @@ class BlockMemory:
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
         put_off_bytes: What gradients of weights need besides, where they are made later, same
             shape.
-        transient_bytes: Activations and workspaces alive for a moment while the block runs, same
-            shape.
+        transient_bytes: Activations, workspaces and gradients not yet added to the sum, alive for a
+            moment while the block runs, same shape.
         largest_bytes: The largest single tensor of the block that comes and goes, same shape.
     """
 
@@ -61,7 +61,12 @@ def block_memory(program: Program, block: IntArray, num_blocks: int, points: Poi
     return BlockMemory(
         saved_bytes=_sum_stores(powers, num_bytes, is_saved, keeper, num_blocks),
         put_off_bytes=_sum_stores(powers, num_bytes, put_off, home, num_blocks),
-        transient_bytes=_fullest(program, _live(program, passing, size_bytes), block, num_blocks),
+        transient_bytes=_fullest(
+            program,
+            _live(program, passing, size_bytes) + _made_gradients(program, size_bytes),
+            block,
+            num_blocks,
+        ),
         largest_bytes=_largest(program, size_bytes, home, num_blocks),
     )
 
@@ -89,6 +94,14 @@ def _live(program: Program, chosen: BoolArray, size_bytes: FloatArray) -> FloatA
     np.add.at(change, np.clip(death + 1, 0, num_ops + 1).astype(np.int64), -size_bytes[chosen])
     live: FloatArray = np.cumsum(change, axis=0)[program.ops.position.astype(np.int64)]
     return live
+
+
+def _made_gradients(program: Program, size_bytes: FloatArray) -> FloatArray:
+    """Gradients of parameters that each op makes, to be added to those of microbatches before."""
+    made = np.zeros((len(program.ops.position), size_bytes.shape[1]))
+    is_gradient = (program.stores.owner == Owner.GRADIENT) & (program.stores.birth >= 0)
+    np.add.at(made, program.stores.birth[is_gradient], size_bytes[is_gradient])
+    return made
 
 
 def _fullest(program: Program, live: FloatArray, block: IntArray, num_blocks: int) -> FloatArray:

@@ -102,6 +102,10 @@ class Pipelines:
                 held.activation_bytes[rows, :pp] += put_off_bytes * num_put_off(
                     schedule, num_ranks=pp
                 )
+            if self.fabric.profile.keeps_messages and pp > 1:
+                num_kept = _kept_messages(self.keys[rows, 3], schedule, pp)
+                size_bytes = np.array([self.layouts[row].message_bytes for row in rows.tolist()])
+                held.activation_bytes[rows, :pp] += chunks * size_bytes[:, None] * num_kept
         return held
 
     def times(self) -> PipelineTimes:
@@ -142,6 +146,18 @@ class Pipelines:
 
     def _stacked(self, rows: IntArray, name: str) -> FloatArray:
         return np.stack([getattr(self.layouts[row], name) for row in rows.tolist()])
+
+
+def _kept_messages(microbatches: IntArray, schedule: Schedule, num_ranks: int) -> FloatArray:
+    """Messages that a stage keeps beside its activations, (num_pipelines, num_ranks).
+
+    Buffers for all that it receives, forward and backward, less those whose contents it keeps as
+    activations; and what it sent of the microbatches in flight.
+    """
+    rank, flying = np.arange(num_ranks), in_flight(schedule, num_ranks=num_ranks)
+    all_of_them = np.asarray(microbatches, dtype=np.float64)[:, None]
+    received = np.maximum(all_of_them - flying, 0.0) * (rank > 0)
+    return np.asarray(received + (all_of_them + flying) * (rank < num_ranks - 1))
 
 
 def distinct_pipelines(
