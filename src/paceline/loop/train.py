@@ -205,42 +205,50 @@ def build(name, num_classes, is_decoder=False):
     family, _, plain = name.rpartition(":")
     libraries = ["transformers"] if is_decoder else ["torchvision", "timm"]
     key = "vocab_size" if is_decoder else "num_classes"
-    for library in [family] if family else libraries:
-        found = _BUILDERS[library](plain, {key: num_classes} if num_classes else {})
+    loaded = {one: _loaded(one) for one in ([family] if family else libraries)}
+    for library, module in loaded.items():
+        more = {key: num_classes} if num_classes else {}
+        found = _BUILDERS[library](module, plain, more) if module else None
         if found is not None:
             return found
+    missing = [library for library, module in loaded.items() if module is None]
+    if missing:
+        raise loop.LoopError(
+            "no model `%s`: %s cannot be imported here" % (name, " and ".join(missing)),
+            "install %s for this PyTorch, or write `package.module:function` for your own"
+            % missing[0],
+        )
     raise loop.LoopError(
-        "%s has no model `%s` here" % (" or ".join(libraries), name),
+        "%s has no model `%s` here" % (" or ".join(loaded), name),
         "write `package.module:function` for your own",
     )
 
 
-def _of_torchvision(name, more):
+def _loaded(library):
+    """The library; None where it is missing, or built for another PyTorch."""
     try:
-        from torchvision import models
-    except (ImportError, RuntimeError):  # Built for another PyTorch.
+        return importlib.import_module(_MODULES.get(library, library))
+    except (ImportError, RuntimeError):
         return None
+
+
+def _of_torchvision(models, name, more):
     return models.get_model(name, weights=None, **more) if name in models.list_models() else None
 
 
-def _of_timm(name, more):
-    try:
-        import timm
-    except (ImportError, RuntimeError):
-        return None
+def _of_timm(timm, name, more):
     return timm.create_model(name, pretrained=False, **more) if timm.is_model(name) else None
 
 
-def _of_transformers(name, more):
+def _of_transformers(transformers, name, more):
     try:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        config = AutoConfig.for_model(name, use_cache=False, **more)
-        return NextTokens(AutoModelForCausalLM.from_config(config).float())
+        config = transformers.AutoConfig.for_model(name, use_cache=False, **more)
+        return NextTokens(transformers.AutoModelForCausalLM.from_config(config).float())
     except (ImportError, RuntimeError, ValueError):  # No such kind, or it is no decoder.
         return None
 
 
+_MODULES = {"torchvision": "torchvision.models"}
 _BUILDERS = {"torchvision": _of_torchvision, "timm": _of_timm, "transformers": _of_transformers}
 
 if __name__ == "__main__":
