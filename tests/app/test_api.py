@@ -44,6 +44,7 @@ def test_exported_names() -> None:
         "compare",
         "deploy",
         "devices",
+        "diagnose",
         "doctor",
         "export",
         "feed",

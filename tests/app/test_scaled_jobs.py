@@ -46,8 +46,9 @@ def test_a_stated_job_is_no_assumption() -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_a_curve_shows_memory_and_what_is_lost_at_every_width(width: int) -> None:
-    curve = scaled(device="a100").curve
-    text = scaling_text("title", (), curve, "images", width=width)
+    found = scale("resnet50", device="a100", counts=(1, 8), batch=64, as_of=DAY)
+    assert isinstance(found, Scaling)
+    text = scaling_text("title", (), found.curve, "images", width=width)
     told = ("strategy", "time", "cost USD", "memory", "exposed comm.", "lost to")
     assert all(title in text for title in told)
     assert max(map(len, text.splitlines())) <= width

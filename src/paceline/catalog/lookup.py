@@ -65,11 +65,18 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
 
 
 def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
-    """The one family whose name has all of these words, where they are two or hold a number."""
-    wanted = set(_words(name))
-    if len(wanted) < 2 and not re.search(r"[0-9]{4}", name):
+    """The one family whose name has all of these words, where they hold a number or follow."""
+    wanted = _words(name)
+    has_number = re.search(r"[0-9]{4}", name) is not None
+    if len(wanted) < 2 and not has_number:
         return ()
-    found = [d for d in catalog.devices if wanted <= set(_words(f"{d.family} {d.name}"))]
+    phrase = f" {' '.join(wanted)} "
+    found = [
+        device
+        for device in catalog.devices
+        if (has_number and set(wanted) <= set(_words(f"{device.family} {device.name}")))
+        or any(phrase in f" {' '.join(_words(one))} " for one in (device.family, device.name))
+    ]
     families = {device.family for device in found}
     return tuple(found) if len(families) == 1 else ()
 

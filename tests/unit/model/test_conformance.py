@@ -29,6 +29,7 @@ REWRITES = {
     "some blocks": {"checkpointing": "block", "checkpoint_blocks": "1/2"},
     "selective": {"checkpointing": "selective", "attention": "math"},
     "compiled": {"compiler": "compiled"},
+    "results let go": {"results": "dropped"},
     "xla": {"compiler": "xla", "platform": "xla"},
     "math attention": {"attention": "math"},
     "cpu": {"platform": "cpu", "precision": "fp32"},

@@ -9,6 +9,7 @@ import pytest
 from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
 from paceline.model.reading.load import load_workload
+from paceline.planning.forecast.forecast_choice import choose_forecast
 from paceline.planning.goal.files import dump_plan
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.planner import make_plan
@@ -40,7 +41,7 @@ def answer(job, limits):
 
 def forget():
     all_candidates._ground.cache_clear()
-    all_candidates._forecast.cache_clear()
+    choose_forecast.cache_clear()
     all_candidates._evaluated.cache_clear()
 
 

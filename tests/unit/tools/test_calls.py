@@ -17,7 +17,7 @@ from paceline.app.main import VERBS, main
 #: They measure this machine, run a model on it, or need a package that draws.
 MEASURING = {
     "doctor", "measure", "compare", "stacks", "export", "ceilings", "report", "run", "web", "train",
-    "infer",
+    "infer", "diagnose",
 }  # fmt: skip
 #: They write elsewhere what is compared already, or need a framework.
 ELSEWHERE = {"--help", "--json", "--output", "--folder", "--force", "--python"}

@@ -21,7 +21,7 @@ def diagnose(
     command: Sequence[str],
     *,
     limit: str = "90s",
-    devices: str | None = None,
+    device: str | None = None,
     facts: Sequence[Path] = (),
     calibration: Path | None = None,
     runs: Path | None = None,
@@ -35,7 +35,7 @@ def diagnose(
     Args:
         command: Words of the command, such as ``["python", "train.py"]``.
         limit: About how long things are tried, after the first steps.
-        devices: Other devices for which the same script is predicted, such as ``"a100,4090"``; the
+        device: Other devices for which the same script is predicted, such as ``"a100,4090"``; the
             best single one of the catalogue's offers if None.
         facts: Files with your own devices and offers.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
@@ -56,7 +56,7 @@ def diagnose(
     say = on_notice or (lambda _: None)
     say(f"run {run.id}: what the script prints goes to {run.folder}/output.txt")
     found, failed = try_in_script(run, limit_s=limit_s, say=say)
-    elsewhere = _elsewhere(run, devices, facts, calibration)
+    elsewhere = _elsewhere(run, device, facts, calibration)
     return replace(diagnosis_of(run, found, failed), elsewhere=elsewhere)
 
 

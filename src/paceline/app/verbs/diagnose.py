@@ -44,7 +44,7 @@ def diagnose(
     from paceline.reporting.screens.runs import causes_table, diagnosis_lines, last_lines
 
     found = diagnose_script(
-        command, limit=limit, devices=device, facts=facts or (), calibration=calibration,
+        command, limit=limit, device=device, facts=facts or (), calibration=calibration,
         runs=runs, on_notice=tell,
     )  # fmt: skip
     head, tail = "\n".join(diagnosis_lines(found)), "\n".join(last_lines(found))

@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.deployment import launch, shell
 from paceline.deployment.documents import without_none, yaml_text
-from paceline.deployment.facts import api_version, engine_servers
+from paceline.deployment.facts import api_version, engine_servers, sizing
 from paceline.deployment.files import DeployFile, Deployment
 from paceline.deployment.job import Job, assumptions_of
 from paceline.deployment.settings import DeploySettings
@@ -24,15 +24,16 @@ from paceline.planfile import PlannedService
 #: Options of these targets beside their own.
 SERVER_OPTIONS = ("weights", "prometheus")
 _ROUTER_PORT = 8080
-_ROUTER_IMAGE = "nginx:1.29-alpine"
 _TOKEN = "HF_TOKEN"
 _WEIGHTS = "the weights to serve (a repository on Hugging Face, or a folder)"
 #: A replica loads its weights before it answers: seconds that it is given.
 _START_S = 1800
 #: A test sends requests for so many seconds, and at least so many of them.
 _TEST_S, _FEWEST = 300, 200
-#: Spread of lengths that are drawn evenly up to twice their mean.
-_WIDEST = 0.99
+#: Spread of lengths that are drawn evenly up to nearly twice their mean.
+_WIDEST = 99 / 100
+#: Lengths reach so many spreads beyond their mean.
+_SPREADS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class Server:
         """The command of a replica."""
         options, choice, service = self.facts["options"], self.job.choice, self.service
         values = {
-            "host": "0.0.0.0",
+            "host": self.facts["host"],
             "port": self.port,
             "name": self.job.name,
             "ranks": service.num_ranks,
@@ -111,7 +112,7 @@ def server_of(job: Job, settings: DeploySettings) -> Server:
         )
     workload = job.workload
     tokens = (workload.prompt_tokens or 0) + (workload.output_tokens or 0)
-    longest = tokens * (1.0 + 4.0 * service.length_spread)
+    longest = tokens * (1 + _SPREADS * service.length_spread)
     return Server(
         job=_replica(job, service),
         service=service,
@@ -134,7 +135,7 @@ def compose(job: Job, settings: DeploySettings) -> Deployment:
     files = []
     if count > 1:
         services["router"] = {
-            "image": _ROUTER_IMAGE,
+            "image": sizing()["router"]["image"],
             "ports": [f"{server.port}:{_ROUTER_PORT}"],
             "volumes": ["./router.conf:/etc/nginx/conf.d/default.conf:ro"],
             "depends_on": {name: {"condition": "service_healthy"} for name in names},
@@ -238,7 +239,9 @@ def skyserve(job: Job, settings: DeploySettings) -> Deployment:
     policy = {
         "min_replicas": count,
         "max_replicas": 2 * count,
-        "target_qps_per_replica": round(min(most_per_s, service.requests_per_s / count * 1.2), 3),
+        "target_qps_per_replica": round(
+            min(most_per_s, service.requests_per_s / count * sizing()["router"]["headroom"]), 3
+        ),
     }
     probe = {"path": server.facts["ready"], "initial_delay_seconds": _START_S}
     resources = sky.resources(server.job, settings)
@@ -278,8 +281,8 @@ def load_test(server: Server) -> str:
         "--served-model-name", server.job.name,
         "--dataset-name", "random", "--random-input-len", str(workload.prompt_tokens),
         "--random-output-len", str(workload.output_tokens), "--ignore-eos",
-        "--random-range-ratio", f"{min(math.sqrt(3.0) * service.length_spread, _WIDEST):.3g}",
-        "--request-rate", f"{service.requests_per_s:g}", "--burstiness", "1.0", "--seed", "0",
+        "--random-range-ratio", f"{min(math.sqrt(3) * service.length_spread, _WIDEST):.3g}",
+        "--request-rate", f"{service.requests_per_s:g}", "--burstiness", "1", "--seed", "0",
         "--num-prompts", str(max(round(_TEST_S * service.requests_per_s), _FEWEST)),
         "--percentile-metrics", "ttft,tpot,e2el",
         "--metric-percentiles", f"50,{service.percentile},99",
@@ -326,7 +329,7 @@ def _replica(job: Job, service: PlannedService) -> Job:
     """The job as one replica: its share of the machine it is on."""
     if not job.devices_per_node:
         return job
-    share = min(1.0, service.num_ranks / job.devices_per_node)
+    share = min(1, service.num_ranks / job.devices_per_node)
     return replace(
         job,
         num_nodes=1,
@@ -437,7 +440,7 @@ def _most_waiting(server: Server) -> int:
     """Requests that wait for a replica while the first token is as late as the plan has it."""
     first = server.job.choice.ttft_s
     each_per_s = server.service.capacity_requests_per_s.low / server.service.num_replicas
-    return max(1, math.ceil(each_per_s * (first.mid if first else 1.0)))
+    return max(1, math.ceil(each_per_s * (first.mid if first else 1)))
 
 
 def _scraped(server: Server) -> dict[str, str]:

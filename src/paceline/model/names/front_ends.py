@@ -112,7 +112,7 @@ def front_ends(folder: Path) -> tuple[FrontEnd, ...]:
 
 def _front_end(row: dict[str, str], folder: Path) -> FrontEnd:
     several = ("schemes", "endings", "only_read", "classes")
-    lists = {name: tuple(filter(None, row[name].split("|"))) for name in several}
+    lists = {name: tuple(filter(None, (row.get(name) or "").split("|"))) for name in several}
     return FrontEnd(
         **lists,
         name=row["name"],
