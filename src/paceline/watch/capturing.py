@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,15 +12,14 @@ from paceline.errors import InvalidInputError, WorkerError
 from paceline.model.graph.store import save_workload
 from paceline.model.reading.worker import WORKERS
 from paceline.watch.captured import CAPTURE_FILE, MODEL_FILE, CapturedJob, read_capture, workload_of
-from paceline.watch.command import command_words, observed_environment
-from paceline.watch.folder import Run, new_run, now, process_started, write_end, write_run
+from paceline.watch.command import command_words
+from paceline.watch.folder import Run, new_run, now, write_end
+from paceline.watch.throwaway import end_throwaway, failed_before, start_throwaway
 
 #: Where the observer finds the code that traces.
 WORKERS_VARIABLE = "PACELINE_TRACE_WORKERS"
 _ONLY_VARIABLE = "PACELINE_CAPTURE_ONLY"
-_OUTPUT = "output.txt"
-_POLL_S, _GRACE_S = 0.05, 5.0
-_NUM_LAST_LINES = 12
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,26 +71,11 @@ def capture(
 def _run_to_first_step(run: Run, timeout_s: float) -> int | None:
     """Exit status; None where it was ended because its job is known, or took too long."""
     settings = {**tracing_settings(), _ONLY_VARIABLE: "1"}
-    try:
-        with (run.folder / _OUTPUT).open("wb") as output:
-            process = subprocess.Popen(
-                run.command,
-                env=observed_environment(run, os.environ, settings),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-    except OSError as error:
-        raise InvalidInputError(
-            f"`{run.command[0]}` cannot be started: {error.strerror}",
-            hint="write the command after `--` as you type it in a shell",
-        ) from None
-    write_run(replace(run, pid=process.pid, process_started=process_started(process.pid)))
+    process = start_throwaway(run, settings)
     try:
         status = _first(process, run.folder / CAPTURE_FILE, timeout_s)
     finally:
-        _end_all(process)
+        end_throwaway(process)
         write_end(replace(run, status=0, ended_at=now()))
     return status
 
@@ -109,28 +90,11 @@ def _first(process: subprocess.Popen[bytes], capture_file: Path, timeout_s: floa
     return None
 
 
-def _end_all(process: subprocess.Popen[bytes]) -> None:
-    """End the command and whatever it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-            if number == signal.SIGTERM:
-                time.sleep(_POLL_S)
-
-
 def _nothing_seen(
     run: Run, status: int | None, timeout_s: float
 ) -> InvalidInputError | WorkerError:
-    lines = (run.folder / _OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
-    last = "\n".join(lines[-_NUM_LAST_LINES:])
     if status:
-        return WorkerError(
-            f"the command ended with status {status} before its first optimizer step",
-            hint="its last lines are above; run it alone to see why",
-            details=last,
-        )
+        return failed_before(run, status, "its first optimizer step")
     what = "ended" if status == 0 else f"ran for {timeout_s:g} s"
     return InvalidInputError(
         f"the command {what} without a step of an optimizer of PyTorch",

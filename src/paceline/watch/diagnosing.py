@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from paceline.errors import InvalidInputError, WorkerError
@@ -18,17 +15,16 @@ from paceline.watch.blocks import Crowd, Found, found_in
 from paceline.watch.captured import read_capture
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.causes import Cause, ranked_causes, without_gain
-from paceline.watch.command import observed_environment
 from paceline.watch.events import RunEvents, read_run
-from paceline.watch.folder import Run, now, process_started, write_end, write_run
+from paceline.watch.folder import Run, now, write_end
+from paceline.watch.throwaway import end_throwaway, failed_before, start_throwaway
 
 #: The observer's setting: what is to be tried, as JSON.
 TRIALS_VARIABLE = "PACELINE_TRIALS"
-_OUTPUT, _SCRATCH = "output.txt", "scratch"
-_POLL_S, _GRACE_S = 0.1, 5.0
+_SCRATCH = "scratch"
+_POLL_S = 0.1
 #: Beside the trials: the start of the script, its first steps, the last block.
 _START_S = 600.0
-_NUM_LAST_LINES = 12
 #: Trials that ended the script, left out in another run of it.
 _MOST_RUNS = 3
 #: From here on a machine is called crowded.
@@ -172,28 +168,12 @@ def is_crowded(crowd: Crowd) -> bool:
 def _run_once(run: Run, options: dict[str, object]) -> int | None:
     """Exit status; None where it was ended."""
     settings = {**tracing_settings(), TRIALS_VARIABLE: json.dumps(options)}
-    try:
-        with (run.folder / _OUTPUT).open("wb") as output:
-            process = subprocess.Popen(
-                run.command,
-                env=observed_environment(run, os.environ, settings),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-    except OSError as error:
-        raise InvalidInputError(
-            f"`{run.command[0]}` cannot be started: {error.strerror}",
-            hint="write the command after `--` as you type it in a shell: "
-            "`paceline diagnose -- python train.py`",
-        ) from None
-    write_run(replace(run, pid=process.pid, process_started=process_started(process.pid)))
+    process = start_throwaway(run, settings, example="paceline diagnose -- python train.py")
     status: int | None = None
     try:
         status = _waited(process, run, float(str(options["limit_s"])))
     finally:
-        _end_all(process)
+        end_throwaway(process)
         shutil.rmtree(run.folder / _SCRATCH, ignore_errors=True)
         write_end(replace(run, status=0 if status is None else status, ended_at=now()))
     return status
@@ -214,22 +194,9 @@ def _waited(process: subprocess.Popen[bytes], run: Run, limit_s: float) -> int |
     return None
 
 
-def _end_all(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-
-
 def _nothing_seen(run: Run, status: int | None) -> InvalidInputError | WorkerError:
-    lines = (run.folder / _OUTPUT).read_text(encoding="utf-8", errors="replace").splitlines()
     if status:
-        return WorkerError(
-            f"the command ended with status {status} before anything was tried",
-            hint="its last lines are above; run it alone to see why",
-            details="\n".join(lines[-_NUM_LAST_LINES:]),
-        )
+        return failed_before(run, status, "anything was tried")
     return InvalidInputError(
         "the command took too few steps of an optimizer of PyTorch to try anything in it",
         hint="let it train for longer (some 200 steps); its Python must see PYTHONPATH: not "

@@ -81,3 +81,13 @@ def test_engines_of_other_makers_serve_language_models(framework):
     found = grid("gpt2-xl", "a100", framework=framework)
     assert found.cells[0].status == "fits"
     assert any("served by" in one for one in found.assumptions)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_an_engine_serves_on_no_generation_that_its_kernels_left(engine):
+    known = find_engine(engine)
+    served = [
+        known.serves_on(find_device(CATALOG, name), "cuda")
+        for name in ("Tesla V100 SXM2 16GB", "Tesla T4", "A100 SXM4 80GB", "L40S")
+    ]
+    assert served == [False, False, True, True]
