@@ -283,6 +283,7 @@ MEASURED: dict[str, dict[str, str | None]] = {
         "--threads": "1", "--seq": "64", "--image-size": "64", "--optimizer": "adam",
         "--channels-last": None, "--timeout": "1min", "--memory": "1GB", "--seconds": "2",
         "--profile": "{folder}", "--store": "{folder}", "--html": "{page}",
+        "--on": "slurm", "--set": "partition=gpu", "--in": "/tmp", "--runs": "{folder}",
     },
     "feed .": {
         "--seconds": "2", "--model": "gpt2", "--device": "a100", "--check": None,

@@ -230,6 +230,8 @@ def test_an_option_of_a_measurement_reaches_what_is_measured(
     monkeypatch.setattr("paceline.app.web.serving.web", without_ready)
     monkeypatch.setattr("paceline.app.api.feeding.measure_folder", stop)
     monkeypatch.setattr("paceline.app.api.feeding.infer", stop)
+    if option in ("--on", "--set", "--in", "--runs"):
+        monkeypatch.setattr("paceline.app.api.machine.measure", stop)
     value = MEASURED[command][option]
     given = [] if value is None else [value.format(**files)]
     if option in ("--html", "--damaged"):

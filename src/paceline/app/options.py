@@ -62,6 +62,18 @@ AsOf = Annotated[str | None, Option(metavar="2026-11-20", help="Judge prices as 
 Precision = Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …")]
 Compiler = Annotated[str, Option(help="eager or compiled.", default="eager")]
 Store = Annotated[Path | None, Option(help="Folder of measurements; PACELINE_STORE.")]
+On = Annotated[
+    str | None,
+    Option(metavar="ENGINE", help="Run it elsewhere: slurm, ray, ssh:HOST, kubernetes, skypilot."),
+]
+SetThere = Annotated[
+    list[str] | None,
+    Option("A fact of the launch file there; repeatable.", "KEY=VALUE", ("--set",)),
+]
+FolderThere = Annotated[
+    str | None, Option(metavar="FOLDER", help="Where the command runs there.", flags=("--in",))
+]
+Runs = Annotated[Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")]
 Json = Annotated[bool, Option(help="Answer as JSON.", flags=("--json",))]
 Format = Annotated[str, Option(help="text, md or json.", flags=("--format",))]
 Output = Annotated[

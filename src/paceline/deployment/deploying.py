@@ -210,9 +210,6 @@ def measurements(plan: PlanFile, target: str, settings: DeploySettings) -> tuple
     """
     options = dict(settings.options)
     num_offers = int(parse_count(options.pop(_OFFERS, _DEFAULT_OFFERS)))
-    first: dict[str, int] = {}
-    for index, choice in enumerate(plan.choices):
-        first.setdefault(choice.place.offer, index)
     return tuple(
         deploy(
             plan,
@@ -221,12 +218,20 @@ def measurements(plan: PlanFile, target: str, settings: DeploySettings) -> tuple
                 settings,
                 purpose="measure",
                 choice=index,
-                name=f"measure-{plan.workload.model}-{offer}",
+                name=f"measure-{plan.workload.model}-{plan.choices[index].place.offer}",
                 options=options,
             ),
         )
-        for offer, index in list(first.items())[:num_offers]
+        for index in first_offers(plan, num_offers)
     )
+
+
+def first_offers(plan: PlanFile, num_offers: int) -> tuple[int, ...]:
+    """The best choice of each of the first offers of ``plan``, 0 being the first."""
+    first: dict[str, int] = {}
+    for index, choice in enumerate(plan.choices):
+        first.setdefault(choice.place.offer, index)
+    return tuple(first.values())[:num_offers]
 
 
 def _together(target: str, sweeps: tuple[Deployment, ...]) -> Deployment:

@@ -18,6 +18,8 @@ CHECKPOINT_VARIABLE = "CHECKPOINT_DIR"
 
 #: Folder of a sweep's records, where the job runs.
 RECORDS = "paceline-records"
+#: Where records go instead, for whoever starts the file and fetches them.
+RECORDS_VARIABLE = "PACELINE_RECORDS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ def uses_torchrun(job: Job) -> bool:
 def single_node_words(job: Job) -> list[shell.Word]:
     """The launcher on one machine."""
     if job.purpose == "measure":
-        return [*job.command, "--store", RECORDS]
+        return [*job.command, "--store", shell.Variable(RECORDS_VARIABLE, default=RECORDS)]
     program = trained(job)
     if not uses_torchrun(job):
         return list(program.python_words)

@@ -15,11 +15,13 @@ class Variable:
         name: Its name.
         prefix: Text in front of it in the same word.
         suffix: Text behind it in the same word.
+        default: What it expands to where it is not set: text of our own, which the shell reads.
     """
 
     name: str
     prefix: str = ""
     suffix: str = ""
+    default: str = ""
 
 
 Word = str | Variable
@@ -40,7 +42,8 @@ def quote(word: Word) -> str:
         return shlex.quote(word)
     prefix = shlex.quote(word.prefix) if word.prefix else ""
     suffix = shlex.quote(word.suffix) if word.suffix else ""
-    return f'{prefix}"${{{word.name}}}"{suffix}'
+    name = f"{word.name}:-{word.default}" if word.default else word.name
+    return f'{prefix}"${{{name}}}"{suffix}'
 
 
 def export(name: str, value: Word) -> str:

@@ -58,8 +58,11 @@ class Run:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process runs on this machine, or its end elsewhere was not seen yet."""
-        if self.on:
+        """Whether its process runs on this machine, or its end elsewhere was not seen yet.
+
+        One that is not handed over yet lives while the process does that hands it over.
+        """
+        if self.on and (self.job or self.pid is None):
             return self.status is None
         if self.pid is None or self.status is not None:
             return False

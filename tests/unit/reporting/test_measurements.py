@@ -24,7 +24,7 @@ def test_table_of_a_sweep_at_fixed_width():
     ]
     rows[1] = replace(rows[1], record=replace(rows[1].record, reason="no room", cell="b16x1"))
     first, _, title, head, *cells, _, reason = measured_text(rows, width=110).splitlines()
-    assert first.startswith("resnet18 does 128 images/s here at batch 8 on 2 × A100")
+    assert first.startswith("resnet18 does 128 images/s at batch 8 on 2 × A100")
     setting = "training step · fp32 · eager · torch2.13.0"
     assert title == f"resnet18 · {setting} · A100 SXM4 80GB, 1 thread"
     assert head.split()[:3] == ["batch", "devices", "ms/step"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from paceline.errors import InvalidInputError, MissingFactError, PacelineError
 from paceline.watch.elsewhere.documents import Asked, Document, task_of
 from paceline.watch.elsewhere.engines import engine_names, find_engine
 
-SCRIPT = Path(__file__).with_name("imitated.py")
 FACTS = {"kubernetes": {"image": "registry/x:1"}, "skypilot": {}}
 NASTY = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
@@ -29,21 +27,6 @@ def asked(command: tuple[str, ...] = ("python", "train.py"), **more: object) -> 
         "command": command, "launch": (), "facts": {"image": "registry/x:1"},
     }  # fmt: skip
     return Asked(**{**given, **more})  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that the programs on the path take for their cluster."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "cluster").mkdir()
-    for name in ("kubectl", "sky", "ssh"):
-        program = tmp_path / "bin" / name
-        words = shlex.join([sys.executable, "-S", str(SCRIPT), name])
-        program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-        program.chmod(0o755)
-    monkeypatch.setenv("IMITATED", str(tmp_path / "cluster"))
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/local/bin:/usr/bin:/bin")
-    return tmp_path / "cluster"
 
 
 @pytest.mark.parametrize("on", FACTS)

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import paceline
+from paceline.measurements.store import Store
 from paceline.watch.elsewhere.submit import look_at
 from paceline.watch.folder import find_run, runs_in
 
@@ -128,6 +130,7 @@ def test_a_run_that_is_stopped_ends(place: str, script: str, tmp_path: Path) -> 
 def test_the_near_side_is_killed_and_another_attaches(
     place: str, script: str, tmp_path: Path
 ) -> None:
+    counts = Counter[str]()
     for number in range(int(os.environ.get("PACELINE_KILLS", "3"))):
         runs = tmp_path / f"runs{number}"
         command = [sys.executable, "-m", "paceline", "run", "--on", place, "--runs", str(runs)]
@@ -137,12 +140,35 @@ def test_the_near_side_is_killed_and_another_attaches(
         near.send_signal(signal.SIGKILL)
         near.wait()
         if not (runs_in(runs) and look_at(find_run(None, runs)).job):
-            continue  # It died before the job was handed over.
+            counts["before the job was handed over"] += 1
+            continue
         *_, last = paceline.runs_follow(runs=runs)
-        assert last.state in ("done", "failed")
-        if last.state == "done":
-            assert last.steps is not None
-            assert last.steps.num_steps == 60
+        assert last.state == "done"
+        assert last.steps is not None
+        assert last.steps.num_steps == 60
+        counts["attached again, 60 of 60 steps, done"] += 1
+    with Path(os.environ.get("PACELINE_KILL_COUNTS", os.devnull)).open("a") as file:
+        file.write(f"{place}: {dict(counts)}\n")
+
+
+def test_a_sweep_is_measured_there_and_its_records_come_back(place: str, tmp_path: Path) -> None:
+    """The near side is killed once; the same command finds its sweep and brings the records."""
+    words = ["measure", "mnist-cnn", "--batch", "2,4", "--seconds", "0.1", "--on", place]
+    folders = ["--runs", str(tmp_path / "runs"), "--store", str(tmp_path / "store")]
+    there = ["--in", str(ROOT / "src"), "--python", sys.executable]
+    command = [sys.executable, "-m", "paceline", *words, *folders, *there]
+    near = subprocess.Popen(command)
+    end = time.monotonic() + 60
+    while not any(run.job for run in runs_in(tmp_path / "runs")):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    near.send_signal(signal.SIGKILL)
+    near.wait()
+    subprocess.run(command, check=True)
+    assert len(runs_in(tmp_path / "runs")) == 1
+    steps = [one for one in Store(tmp_path / "store").read().records if one.kind == "step"]
+    assert [one.batch_per_device for one in steps] == [2, 4]
+    assert all(one.median_s for one in steps)
 
 
 def _wait_for_lines(runs: Path, seconds: float = 60.0) -> None:

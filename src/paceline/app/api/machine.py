@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -11,7 +11,7 @@ from paceline.app.options import check_above_zero
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from paceline.app.truth.measuring import Examination
+    from paceline.app.truth.measuring import Examination, MeasureRequest
     from paceline.execution.ceilings import Ceiling
     from paceline.execution.measure import Notice
     from paceline.execution.stacks import Stack
@@ -46,17 +46,29 @@ def measure(
     *models: str,
     html: Path | None = None,
     on_progress: Callable[[Notice], None] | None = None,
+    on: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    directory: str | None = None,
+    runs: Path | None = None,
+    on_notice: Callable[[str], None] | None = None,
     **options: Unpack[MeasureOptions],
 ) -> tuple[LedgerRow, ...]:
-    """Measure models on this machine: batch against devices, precision, compiler and stack.
+    """Measure models here or elsewhere: batch against devices, precision, compiler and stack.
 
     Each cell runs in a process of its own; running out of memory, crashing and hanging are
     outcomes of a cell. What was measured is kept, and the same call goes on from there.
 
     Args:
-        *models: As in `plan`.
+        *models: As in `plan`; with ``on`` also one plan file, whose first offers are measured.
         html: Writes a report that opens offline.
         on_progress: Called when a cell begins and ends; silent if None.
+        on: What runs it elsewhere, such as ``"slurm"`` or ``"ssh:HOST"``; this machine if None.
+            ``python`` is then one there that has paceline.
+        settings: Facts of the launch file there, as `deploy` takes them, or of a plain task; of a
+            plan also ``offers``, how many of its first are measured.
+        directory: Folder there in which it runs.
+        runs: Folder of all runs, which those elsewhere stand in; the user's own if None.
+        on_notice: Called with each line about a run elsewhere; silent if None.
         **options: ``batch`` (items per device, None for the largest that fits), ``devices``,
             ``mode``, ``precision``, ``compiler``, ``stack``: tuples, each against each;
             ``python``, ``device``, ``threads``, ``seq``, ``image_size``, ``optimizer``,
@@ -66,6 +78,7 @@ def measure(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
+    from paceline.app.api.running import check_elsewhere
     from paceline.app.truth import measuring
 
     request = measuring.MeasureRequest(models=models, **options)
@@ -77,10 +90,41 @@ def measure(
     )
     if html is not None:
         measuring.check_page(html)
-    rows = measuring.measure(request, talk=on_progress or (lambda _: None))
+    if on is None:
+        _check_here(models, runs)
+        check_elsewhere(on, settings, directory, has_plan=False)
+        rows = measuring.measure(request, talk=on_progress or (lambda _: None))
+    else:
+        rows = _measure_elsewhere(request, on, settings or {}, directory, runs, on_notice)
     if html is not None:
         measuring.write_html(rows, html)
     return rows
+
+
+def _check_here(models: Sequence[str], runs: Path | None) -> None:
+    from paceline.app.truth.measuring_elsewhere import plan_named
+
+    if plan_named(models) is not None:
+        raise InvalidInputError(
+            f"`{models[0]}` is a plan, and its machines are elsewhere",
+            hint="say where with --on, such as --on slurm, or name a model",
+        )
+    if runs is not None:
+        raise InvalidInputError(
+            "`--runs` says nothing of a sweep on this machine", hint="it belongs to --on"
+        )
+
+
+def _measure_elsewhere(
+    request: MeasureRequest, on: str, settings: Mapping[str, str], directory: str | None,
+    runs: Path | None, on_notice: Callable[[str], None] | None,
+) -> tuple[LedgerRow, ...]:  # fmt: skip
+    from paceline.app.api.running import check_elsewhere
+    from paceline.app.truth.measuring_elsewhere import Elsewhere, measure_elsewhere, plan_named
+
+    check_elsewhere(on, settings, directory, has_plan=plan_named(request.models) is not None)
+    there = Elsewhere(on=on, settings=settings, directory=directory, runs=runs)
+    return measure_elsewhere(request, there, say=on_notice or (lambda _: None))
 
 
 def doctor(log: Path | None = None) -> Examination:

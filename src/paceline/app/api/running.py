@@ -17,7 +17,7 @@ from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.command import Started, choice_setting, command_words, start, wait
 from paceline.watch.elsewhere.documents import check_facts
-from paceline.watch.elsewhere.submit import check_program, last_lines, look_at
+from paceline.watch.elsewhere.submit import check_program, follow, last_lines, look_at
 from paceline.watch.elsewhere.submit import stop as stop_elsewhere
 from paceline.watch.events import RunEvents
 from paceline.watch.expected import Expectation, expected_of_plan
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 #: How long `runs_stop` waits for the end, and how often it and `runs_follow` look.
 _PATIENCE_S, _LOOK_S = 10.0, 0.5
 #: The same where another machine has to be asked.
-_PATIENCE_ELSEWHERE_S, _ASK_EVERY_S = 45.0, 2.0
+_PATIENCE_ELSEWHERE_S = 45.0
 
 
 def run(
@@ -84,7 +84,7 @@ def run(
 
     check_above_zero(steps=steps)
     limits = _limits(stall_after, stop_idle, deadline, budget, steps)
-    _check_elsewhere(on, plan, settings, directory, detach=detach)
+    check_elsewhere(on, settings, directory, has_plan=plan is not None, is_detached=detach)
     _check_idle(on, stop_idle)
     chosen = _chosen(plan, choice)
     expectation = (
@@ -262,17 +262,9 @@ def runs_stop(name: str | None = None, *, runs: Path | None = None) -> Run:
 
 def _watched(submitted: Run, watcher: Watcher, say: Say) -> Run:
     """Look at a run elsewhere until it ends; an interruption here leaves it alone."""
-    found, is_reached = submitted, True
+    found = submitted
     try:
-        while found.status is None:
-            time.sleep(_ASK_EVERY_S)
-            try:
-                found, is_reached = look_at(found), True
-            except InvalidInputError as error:
-                if is_reached:
-                    say(f"{error}; it is asked again")
-                is_reached = False
-            watcher.look()
+        found = follow(found, lambda _: watcher.look(), say)
     except KeyboardInterrupt:
         say(f"run {found.id} goes on there · paceline runs follow|stop {found.id}")
     for line in last_lines(found):
@@ -280,15 +272,21 @@ def _watched(submitted: Run, watcher: Watcher, say: Say) -> Run:
     return found
 
 
-def _check_elsewhere(
+def check_elsewhere(
     on: str | None,
-    plan: PlanFile | Path | None,
     settings: Mapping[str, str] | None,
     directory: str | None,
     *,
-    detach: bool,
+    has_plan: bool,
+    is_detached: bool = False,
 ) -> None:
-    told = [("--set", bool(settings)), ("--in", directory is not None), ("--detach", detach)]
+    """Refuse what says where a command runs elsewhere, and acts on nothing.
+
+    Raises:
+        InvalidInputError: It runs here, has no plan to fill in, or the engine's program is missing.
+        MissingFactError: The engine must be told more.
+    """
+    told = [("--set", bool(settings)), ("--in", directory is not None), ("--detach", is_detached)]
     said = [name for name, is_there in told if is_there]
     if on is None and said:
         raise InvalidInputError(
@@ -296,10 +294,10 @@ def _check_elsewhere(
         )
     if on is not None:
         engine = check_program(on)
-        if plan is None and engine.document:
+        if not has_plan and engine.document:
             check_facts(settings or {}, engine.facts, engine.name)
             return
-    if plan is None and settings:
+    if settings and not has_plan:
         raise InvalidInputError(
             "`--set` says nothing without a plan", hint="its facts stand in the plan's launch file"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.deployment.deploying import deploy
 from paceline.deployment.documents import json_text
-from paceline.deployment.settings import DeploySettings
+from paceline.deployment.settings import DeploySettings, Purpose
 from paceline.planfile import PlanFile
 from paceline.watch.capturing import WORKERS_VARIABLE, tracing_settings
 from paceline.watch.elsewhere.documents import Asked, Document, check_facts, task_of
@@ -30,10 +30,12 @@ class LaunchFile:
     Attributes:
         plan: Where the job runs.
         choice: Of the plan, 1 being the first.
+        purpose: Train, or measure the machine.
     """
 
     plan: PlanFile
     choice: int
+    purpose: Purpose = "train"
 
 
 def hand_over(
@@ -44,6 +46,7 @@ def hand_over(
     settings: Mapping[str, str],
     variables: Mapping[str, str],
     directory: str | None,
+    paths: Mapping[str, str] | None = None,
 ) -> Run:
     """A run submitted to an engine: with a plan its launch file, else the command as it is.
 
@@ -55,6 +58,8 @@ def hand_over(
         variables: Of the command's environment.
         directory: Where the command runs there; this folder where it is shared, else where the
             engine begins.
+        paths: Variables whose values are paths inside the run's folder there; with them the command
+            is not observed.
 
     Raises:
         InvalidInputError: The engine refuses the job, or a fact of its launch file is missing.
@@ -69,8 +74,8 @@ def hand_over(
         command,
         directory=directory or (run.directory if engine.shares_folder else engine.directory),
         shares_folder=engine.shares_folder,
-        workers=Path(tracing_settings()[WORKERS_VARIABLE]),
-        paths={WORKERS_VARIABLE: "workers"},
+        workers=None if paths else Path(tracing_settings()[WORKERS_VARIABLE]),
+        paths=paths or {WORKERS_VARIABLE: "workers"},
         variables=variables,
         launcher=None if script is None else f"{_LAUNCH}/{script.name}",
         directives=_directives(script, engine),
@@ -104,6 +109,7 @@ def _written(run: Run, engine: Engine, launch: LaunchFile, settings: Mapping[str
     wanted = DeploySettings(
         command=run.command,
         choice=launch.choice - 1,
+        purpose=launch.purpose,
         options=options,
         **named,  # type: ignore[arg-type]
     )

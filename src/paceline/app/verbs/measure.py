@@ -54,7 +54,7 @@ def measure(
         Argument(
             metavar="MODEL...",
             help="torchvision's by their names, timm:NAME, package.module:function, or of the zoo: "
-            "mnist-cnn, lstm, gpt2, bert-base, …",
+            "mnist-cnn, lstm, gpt2, bert-base, …; with --on also a plan file.",
         ),
     ],
     batch: Annotated[
@@ -79,20 +79,33 @@ def measure(
         str | None, Option(help="Stack, or this Python's torch without; several with commas.")
     ] = None,
     html: Annotated[Path | None, Option(help="Write a report that opens offline.")] = None,
+    on: common.On = None,
+    settings: common.SetThere = None,
+    directory: common.FolderThere = None,
+    runs: common.Runs = None,
     **options: Unpack[_CellOptions],
 ) -> Answer:
-    """Measure models on this machine: batch against devices, precision, compiler and stack.
+    """Measure models here or elsewhere: batch against devices, precision, compiler and stack.
 
     Each cell runs in a process of its own; running out of memory, crashing and hanging are values
-    of the table. Ctrl-C keeps what was measured, and the same command goes on from there.
+    of the table. Ctrl-C keeps what was measured, and the same command goes on from there. With
+    --on another machine measures, those of a plan each around its own choice, and the records come
+    back into the store here.
     """
     from paceline.app.api.machine import measure as measure_models
+    from paceline.app.options import pairs
     from paceline.app.truth.measuring import Talker
+    from paceline.app.verbs.run import tell
 
     rows = measure_models(
         *models,
         html=html,
         on_progress=Talker(sys.stderr),
+        on=on,
+        settings=pairs(settings or []),
+        directory=directory,
+        runs=runs,
+        on_notice=tell,
         batch=None if batch == "max" else common.whole_numbers(batch, "batch"),
         devices=common.whole_numbers(devices, "number of devices"),
         mode=_words(mode),

@@ -18,7 +18,6 @@ _RunName = Annotated[
     str | None,
     Argument(metavar="RUN", help="Its name or how that begins; the newest run without."),
 ]
-_Runs = Annotated[Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")]
 #: Where the verdict is written beside standard error, which it shares with the watched command.
 VerdictFile = Annotated[
     Path | None, Option(help="Write the verdict to this file, too.", flags=("--output", "-o"))
@@ -65,22 +64,11 @@ def run(
     quiet: Annotated[
         bool, Option(help="Say nothing: the run folder has it all.", flags=("--quiet", "-q"))
     ] = False,
-    on: Annotated[
-        str | None,
-        Option(
-            metavar="ENGINE", help="Run it elsewhere: slurm, ray, ssh:HOST, kubernetes, skypilot."
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        Option("A fact of the launch file there; repeatable.", "KEY=VALUE", ("--set",)),
-    ] = None,
-    directory: Annotated[
-        str | None,
-        Option(metavar="FOLDER", help="Where the command runs there.", flags=("--in",)),
-    ] = None,
+    on: common.On = None,
+    settings: common.SetThere = None,
+    directory: common.FolderThere = None,
     detach: Annotated[bool, Option(help="Come back once it is submitted there.")] = False,
-    runs: _Runs = None,
+    runs: common.Runs = None,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: VerdictFile = None,
@@ -108,7 +96,7 @@ def run(
 
 
 @common.answers
-def runs_list(runs: _Runs = None) -> Answer:
+def runs_list(runs: common.Runs = None) -> Answer:
     """List the runs that were watched, the newest first."""
     from paceline.app.api.running import runs_list as list_runs
     from paceline.reporting.screens.runs import runs_table
@@ -126,7 +114,7 @@ def runs_show(
         str | None,
         Option(metavar="4.17usd", help="What the invoice says; it is kept with the run."),
     ] = None,
-    runs: _Runs = None,
+    runs: common.Runs = None,
 ) -> Answer:
     """Show a run beside its prediction: predicted, measured, billed."""
     from paceline.app.api.running import runs_show as show_run
@@ -134,7 +122,9 @@ def runs_show(
     return _shown(show_run(name, billed=billed, runs=runs))
 
 
-def runs_follow(name: _RunName = None, runs: _Runs = None, is_json: common.Json = False) -> None:
+def runs_follow(
+    name: _RunName = None, runs: common.Runs = None, is_json: common.Json = False
+) -> None:
     """Follow a run until it ends: a line whenever it has got on."""
     from paceline.app.api.running import runs_follow as follow_run
     from paceline.reporting.screens.runs import steps_line, verdict_lines
@@ -149,7 +139,7 @@ def runs_follow(name: _RunName = None, runs: _Runs = None, is_json: common.Json 
 
 
 @common.answers
-def runs_stop(name: _RunName = None, runs: _Runs = None) -> Answer:
+def runs_stop(name: _RunName = None, runs: common.Runs = None) -> Answer:
     """End a run as a scheduler would: SIGTERM, so that a script that saves can save."""
     from paceline.app.api.running import runs_stop as stop_run
 

@@ -54,9 +54,7 @@ def train(
     python: common.Python = None,
     facts: common.Facts = None,
     calibration: common.Calibration = None,
-    runs: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")
-    ] = None,
+    runs: common.Runs = None,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: VerdictFile = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from paceline.app import options as common
@@ -20,9 +19,7 @@ def web(
     open_page: Annotated[
         bool, Option(help="Open the page in the browser.", flags=("--open",))
     ] = False,
-    runs: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")
-    ] = None,
+    runs: common.Runs = None,
     python: common.Python = None,
     facts: common.Facts = None,
     calibration: common.Calibration = None,

@@ -146,8 +146,9 @@ def _setup(job: Job) -> str | None:
 
 def _run(job: Job) -> str:
     if job.purpose == "measure":
-        home = shell.Variable("HOME", suffix=f"/{launch.RECORDS}")
-        return shell.join([*job.command, "--store", home]) + "\n"
+        default = f"${{HOME}}/{launch.RECORDS}"
+        store = shell.Variable(launch.RECORDS_VARIABLE, default=default)
+        return shell.join([*job.command, "--store", store]) + "\n"
     lines = []
     if job.num_nodes > 1:
         lines.append('head_address=$(printf "%s\\n" "${SKYPILOT_NODE_IPS}" | head -n 1)')

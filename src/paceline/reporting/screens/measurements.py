@@ -46,7 +46,7 @@ def measured_headline(records: Sequence[Record]) -> str:
     best = max(known, key=lambda record: record.samples_per_s or 0.0)
     rate = f"{format_significant(best.samples_per_s or 0.0)} {best.sample_unit}/s"
     return (
-        f"{best.workload} does {rate} here at batch {best.batch_per_device or 0:g} on "
+        f"{best.workload} does {rate} at batch {best.batch_per_device or 0:g} on "
         f"{best.num_devices} × {best.device_name} ({format_duration(best.median_s or 0.0)} a step)."
     )
 

@@ -56,6 +56,7 @@ class Engine:
         facts: What a document without a plan is written from, and whether it must be given.
         directory: Where the command runs there, if nothing else is said; empty for the home.
         submit_s: How long submitting may take.
+        number: The job's number, where it is ours to choose; empty where the engine does.
         host: Other side, where it needs a name.
     """
 
@@ -78,6 +79,7 @@ class Engine:
     facts: Mapping[str, bool] = field(default_factory=dict)
     directory: str = ""
     submit_s: float = 60.0
+    number: str = ""
     directive: str = ""
     host: str = field(default="")
 

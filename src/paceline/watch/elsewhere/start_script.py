@@ -20,14 +20,12 @@ JOB_FILE = "job.txt"
 _OBSERVER, _WORKERS = "observer", "workers"
 _TEMPLATE = """\
 #!/bin/sh
-@DIRECTIVES@# Runs the command with the observer on its path, and keeps how it ended.
+@DIRECTIVES@# Runs the command, and keeps how it ended.
 here=@HERE@
 exec >>"$here/@OUTPUT@" 2>&1 </dev/null
 rm -f "$here/@END@"
 echo "${SLURM_JOB_ID:-$$}" > "$here/@JOB@"
-export @FOLDER@="$here"
-export PYTHONPATH="$here/observer/hook${PYTHONPATH:+:$PYTHONPATH}"
-@SETTINGS@cd @DIRECTORY@ || exit 1
+@OBSERVED@@SETTINGS@cd @DIRECTORY@ || exit 1
 @COMMAND@ &
 child=$!
 trap 'kill -TERM "$child" 2>/dev/null' TERM INT HUP
@@ -42,6 +40,11 @@ printf '{"status": %d, "ended_at": "%s"}\\n' "$status" "$(date -u +%Y-%m-%dT%H:%
 mv "$here/.@END@" "$here/@END@"
 exit "$status"
 """
+#: Puts the observer on the path of all that the command starts.
+_OBSERVED = """\
+export @FOLDER@="$here"
+export PYTHONPATH="$here/observer/hook${PYTHONPATH:+:$PYTHONPATH}"
+""".replace("@FOLDER@", FOLDER_VARIABLE)
 
 
 def write_start(
@@ -50,27 +53,28 @@ def write_start(
     *,
     directory: str,
     shares_folder: bool,
-    workers: Path,
+    workers: Path | None,
     paths: Mapping[str, str],
     variables: Mapping[str, str] | None = None,
     launcher: str | None = None,
     directives: Sequence[str] = (),
 ) -> Path:
-    """Write ``start.sh`` with the observer and the code that traces beside it; return its path.
+    """Write ``start.sh``, with the observer and the code that traces beside it; return its path.
 
     Args:
         folder: Of the run.
         command: Words to run.
         directory: Where, on the other side; empty for the home folder there.
         shares_folder: Whether ``folder`` is seen there under this path.
-        workers: Folder of the code that traces.
+        workers: Folder of the code that traces; None leaves the command unobserved.
         paths: Variables for the command whose values are paths inside ``folder``.
         variables: Other variables for the command.
         launcher: Launch file, in the folder of the run, that is run in the place of the command.
         directives: First lines, for a scheduler that reads them.
     """
-    _copy(HOOK.parent, folder / _OBSERVER)
-    _copy(workers, folder / _WORKERS)
+    if workers is not None:
+        _copy(HOOK.parent, folder / _OBSERVER)
+        _copy(workers, folder / _WORKERS)
     here = shlex.quote(str(folder)) if shares_folder else '$(cd "$(dirname "$0")" && pwd)'
     parts = {
         "DIRECTIVES": "".join(f"{line}\n" for line in directives),
@@ -78,7 +82,7 @@ def write_start(
         "END": END_FILE,
         "JOB": JOB_FILE,
         "OUTPUT": OUTPUT_FILE,
-        "FOLDER": FOLDER_VARIABLE,
+        "OBSERVED": _OBSERVED if workers is not None else "",
         "SETTINGS": "".join(_exports(paths, variables or {})),
         "DIRECTORY": shlex.quote(directory) if directory else '"$HOME"',
         "COMMAND": shlex.join(command) if launcher is None else _launched(launcher),

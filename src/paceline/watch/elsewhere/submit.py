@@ -7,10 +7,12 @@ sleep or move, and the next one who looks goes on from the folder.
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +20,11 @@ from pathlib import Path
 from paceline.errors import InvalidInputError
 from paceline.watch.elsewhere.engines import Engine, Word, find_engine
 from paceline.watch.elsewhere.start_script import JOB_FILE, OUTPUT_FILE, START
-from paceline.watch.folder import Run, now, read_run_file, write_end, write_run
+from paceline.watch.folder import Run, now, process_started, read_run_file, write_end, write_run
 
 #: For one word with another machine; an archive takes longer than a question.
 _ASK_S, _MOVE_S = 60.0, 600.0
+_ASK_EVERY_S = 2.0
 _NUM_LAST_LINES = 5
 #: In a run's folder once that was sent to a machine which came later than the job.
 _SENT_FILE = "sent"
@@ -67,7 +70,7 @@ def submit(run: Run, *, program: Program = run_program) -> Run:
     Raises:
         InvalidInputError: The engine does not take it.
     """
-    write_run(run)
+    write_run(replace(run, pid=os.getpid(), process_started=process_started(os.getpid())))
     try:
         submitted = replace(run, job=_submitted(run, find_engine(run.on), program))
     except InvalidInputError:
@@ -111,6 +114,27 @@ def look_at(run: Run, *, program: Program = run_program) -> Run:
     return ended
 
 
+def follow(run: Run, look: Callable[[Run], object], say: Callable[[str], None]) -> Run:
+    """Look at a run elsewhere until it ends, and once more then.
+
+    Args:
+        run: As it was submitted or found.
+        look: Called with the run whenever it was looked at.
+        say: Called where it cannot be asked, once each time.
+    """
+    found, is_reached = run, True
+    while found.status is None:
+        time.sleep(_ASK_EVERY_S)
+        try:
+            found, is_reached = look_at(found), True
+        except InvalidInputError as error:
+            if is_reached:
+                say(f"{error}; it is asked again")
+            is_reached = False
+        look(found)
+    return found
+
+
 def state_there(run: Run, *, program: Program = run_program) -> Word:
     """How the engine calls the state of a run, in our words.
 
@@ -142,14 +166,17 @@ def stop(run: Run, *, program: Program = run_program) -> None:
 
 def last_lines(run: Run) -> Sequence[str]:
     """The last lines that a failed run printed there; none of one that did not fail."""
-    if run.state != "failed":
-        return ()
+    return printed_lines(run)[-_NUM_LAST_LINES:] if run.state == "failed" else ()
+
+
+def printed_lines(run: Run) -> list[str]:
+    """Whole lines that a run printed there, without what a terminal would act on."""
     try:
         text = (run.folder / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ()
+        return []
     lines = ("".join(c for c in line if c.isprintable())[:200] for line in text.splitlines())
-    return [line for line in lines if line.strip()][-_NUM_LAST_LINES:]
+    return [line for line in lines if line.strip()]
 
 
 def check_program(on: str) -> Engine:
@@ -197,7 +224,7 @@ def _fetched(run: Run, engine: Engine, program: Program) -> Run:
             if not engine.document:
                 raise
     found = read_run_file(run.folder) or run
-    return found if found.job else replace(found, job=_own_number(run.folder))
+    return found if found.job else replace(found, job=_own_number(run, engine))
 
 
 def _moved(run: Run, engine: Engine, program: Program) -> None:
@@ -212,11 +239,13 @@ def _moved(run: Run, engine: Engine, program: Program) -> None:
         program(engine.words(engine.release, **values), b"", _ASK_S)
 
 
-def _own_number(folder: Path) -> str:
+def _own_number(run: Run, engine: Engine) -> str:
+    """The number of a job that began, where whoever submitted it died before that was kept."""
     try:
-        return (folder / JOB_FILE).read_text(encoding="utf-8").strip()[:80]
+        told = (run.folder / JOB_FILE).read_text(encoding="utf-8").strip()[:80]
     except (OSError, UnicodeDecodeError):
         return ""
+    return engine.words([engine.number], name=job_name(run))[0] or told
 
 
 def _state(run: Run, engine: Engine, program: Program) -> tuple[Word, str]:
