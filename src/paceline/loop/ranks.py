@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.loop import layout
+from paceline.loop.ending import leave_in_order
 from paceline.loop.errors import LoopError
 
 #: A rank may wait for another one that verifies a large save or reads a slow disk.
@@ -26,6 +27,7 @@ def connected():
             hint="call `torch.distributed.init_process_group()` before `loop.resume`",
         )
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        leave_in_order()
         return Ranks(dist.get_rank(), dist.get_world_size())
     return Ranks(0, 1)
 

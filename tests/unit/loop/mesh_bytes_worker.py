@@ -10,6 +10,7 @@ import sys
 import torch
 import torch.distributed as dist
 from mesh_models import loss_of
+from mesh_ranks import join
 from mesh_traced import BATCH, LENGTH, TOKENS, cnn, gpt
 from torch._C._profiler import _EventType
 from torch.distributed.tensor import DTensor
@@ -109,7 +110,7 @@ def one_step(model, optimizer, inputs, targets):
 
 
 def main():
-    dist.init_process_group("gloo")
+    join()
     kind, strategy = sys.argv[1:]
     here = parse(strategy)
     torch.manual_seed(0)

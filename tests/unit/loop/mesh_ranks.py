@@ -2,27 +2,33 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
 _SOURCE = _FOLDER.parents[2] / "src"
 
 
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def join():
+    """Join the ranks that `start_ranks` started: over a file, since a port may be taken."""
+    import torch.distributed as dist
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", os.environ["MET"], rank=rank, world_size=ranks)
 
 
 def start_ranks(script, num_ranks, *arguments, timeout_s=3600):
     """What the ranks of a script print; each has one thread, and all end with the first failure."""
+    with tempfile.TemporaryDirectory() as met:
+        return _said(f"file://{met}/met", script, num_ranks, arguments, timeout_s)
+
+
+def _said(met, script, num_ranks, arguments, timeout_s):
     environment = {
         **os.environ, "PYTHONPATH": str(_SOURCE), "OMP_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "ignore", "WORLD_SIZE": str(num_ranks),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()),
+        "PYTHONWARNINGS": "ignore", "WORLD_SIZE": str(num_ranks), "MET": met,
     }  # fmt: skip
     ranks = [
         subprocess.Popen(

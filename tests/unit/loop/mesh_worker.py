@@ -11,6 +11,7 @@ import sys
 import torch
 import torch.distributed as dist
 from mesh_models import CNN, GPT, loss_of, samples
+from mesh_ranks import join
 
 from paceline.loop import clip_gradients, forward_backward, layout, mean_loss, parallelize
 from paceline.loop.errors import LoopError
@@ -81,7 +82,7 @@ def difference(kind, optimizer, strategy, dtype, steps):
 
 
 def main():
-    dist.init_process_group("gloo")
+    join()
     answers = []
     for kind, optimizer, strategy, dtype, steps in json.loads(sys.argv[1]):
         try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -51,16 +51,15 @@ def expert_graph() -> Graph:
 @cache
 def run_ranks(mode: str, world: int) -> tuple[dict, ...]:
     """What every rank of a job printed: loss, expected loss, calls, and bytes that it keeps."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     command = [sys.executable, str(WORKER), mode]
-    ranks = [
-        subprocess.Popen([*command, str(r), str(world), port, str(MODELS)], stdout=subprocess.PIPE)
-        for r in range(world)
-    ]
-    try:
-        return tuple(json.loads(rank.communicate(timeout=300)[0]) for rank in ranks)
-    finally:
-        for rank in ranks:
-            rank.kill()
+    with tempfile.TemporaryDirectory() as met:
+        how = [str(world), f"file://{met}/met", str(MODELS)]
+        ranks = [
+            subprocess.Popen([*command, str(rank), *how], stdout=subprocess.PIPE)
+            for rank in range(world)
+        ]
+        try:
+            return tuple(json.loads(rank.communicate(timeout=300)[0]) for rank in ranks)
+        finally:
+            for rank in ranks:
+                rank.kill()

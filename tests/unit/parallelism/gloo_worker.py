@@ -1,6 +1,6 @@
 """One rank of a real PyTorch job on CPU processes; prints what it sent, kept and computed.
 
-python gloo_worker.py MODE RANK WORLD PORT MODEL_FILE
+python gloo_worker.py MODE RANK WORLD MEETING MODEL_FILE
 
 Data and sharded parallel stand here, tensor parallel in ``gloo_splits``, pipelines in
 ``gloo_stages``, expert parallel in ``gloo_experts``, context parallel in ``gloo_contexts``.
@@ -8,7 +8,6 @@ Data and sharded parallel stand here, tensor parallel in ``gloo_splits``, pipeli
 
 import importlib.util
 import json
-import os
 import sys
 
 import torch
@@ -252,11 +251,10 @@ def main():
     import gloo_splits
     import gloo_stages
 
-    mode, rank, world, port, path = sys.argv[1:]
+    mode, rank, world, met, path = sys.argv[1:]
     rank, world = int(rank), int(world)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+    dist.init_process_group("gloo", met, rank=rank, world_size=world)
     modes = {
         "ddp": run_ddp, "fsdp": run_fsdp, "hsdp": run_hsdp, "fsdp_rounds": run_fsdp_rounds,
         "fsdp_held_rounds": run_fsdp_held_rounds,

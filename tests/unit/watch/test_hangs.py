@@ -34,7 +34,8 @@ def test_the_rank_that_hangs_is_named(tmp_path: Path, where: str, words: str):
             assert pid is not None
             os.kill(pid, signal.SIGTERM)
 
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2"]
     command += script("hanging.py", where)[1:]
     paceline.run(command, runs=tmp_path, stall_after="5s", on_notice=note)
     (line,) = [one for one in said if "stalled" in one]

@@ -15,7 +15,7 @@ from tests.unit.watch.watched import observed, plain, script
 
 pytest.importorskip("torch")
 
-_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 #: Script, packages it needs, steps of each rank, and what is read out of it.
 _CASES: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
     "plain.py": ((), 50, {"batch": 16, "microbatches": 1, "optimizer": "AdamW"}),

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from ..ending import leave_in_order
 from ..errors import LoopError
 from ..layout import Layout
 from .notation import size
@@ -29,12 +30,14 @@ def start_group(device):
     Returns:
         How many there are.
     """
-    if not dist.is_initialized():
+    was_joined = dist.is_initialized()
+    if not was_joined:
         if int(os.environ.get("WORLD_SIZE", 1)) == 1:
             return 1
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    leave_in_order(owns_group=not was_joined)
     return dist.get_world_size()
 
 

@@ -3,7 +3,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from paceline.loop.ending import leave_in_order
+
 dist.init_process_group("gloo")
+leave_in_order()
 rank = dist.get_rank()
 torch.manual_seed(0)
 model = nn.parallel.DistributedDataParallel(
