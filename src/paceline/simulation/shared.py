@@ -142,7 +142,7 @@ def _hiding_s(
     None where no keys go round.
     """
     rank = passes.splits[name]
-    num_rounds = len(rank.calls.along("ring"))
+    num_rounds = int(rank.calls.goes_round.sum())
     if not num_rounds or not len(rank.attention):
         return None
     attention = lower(rank.only(rank.attention), passes.lowered[name].configuration)

@@ -53,9 +53,11 @@ def strategies(draw) -> Strategy:
         MeshAxis(name=name, size=draw(st.integers(2, 20_000)), level=draw(levels)) for name in names
     )
     context = next((axis.size for axis in mesh if axis.name == "cp"), 1)
+    ulysses = draw(st.sampled_from([n for n in (1, 2, 3, context) if context % n == 0]))
     return Strategy(
         mesh=mesh,
-        ulysses=draw(st.sampled_from([n for n in (1, 2, 3, context) if context % n == 0])),
+        ulysses=ulysses,
+        gathers_keys=ulysses < context and draw(st.booleans()),
         schedule=draw(schedules(has_stages="pp" in names)),
         sharding=draw(st.sampled_from(["none", "zero1", "zero2", "zero3"]))
         if {"dp", "cp", "ep"} & set(names) and "fsdp" not in names
@@ -168,3 +170,10 @@ def test_ranks_of_ulysses_are_ranks_of_cp(text: str, canonical: str) -> None:
     assert str(Strategy.parse(text)) == canonical
     with pytest.raises(InvalidInputError, match="3 ranks of Ulysses do not divide the 4 of `cp`"):
         Strategy.parse("cp4+ulysses3")
+
+
+@pytest.mark.parametrize("text", ["dp4+gather", "cp4+ulysses4+gather"])
+def test_keys_are_gathered_among_ranks_of_cp_that_share_no_heads(text: str) -> None:
+    assert str(Strategy.parse("cp4+gather+ulysses2")) == "cp4+ulysses2+gather"
+    with pytest.raises(InvalidInputError, match="ranks of `cp`"):
+        Strategy.parse(text)

@@ -125,4 +125,5 @@ class StrategyTable:
             recompute=variant.checkpointing,
             sequence_parallel=variant.shape.sequence_parallel,
             ulysses=variant.shape.ulysses,
+            gathers_keys=variant.shape.gathers_keys,
         )

@@ -64,6 +64,12 @@ class CallTable:
         """Number of calls."""
         return len(self.op)
 
+    @property
+    def goes_round(self) -> npt.NDArray[np.bool_]:
+        """Whether each is one round of a ring, which the op's work hides, (num_calls,)."""
+        is_sent = self.name == COLLECTIVES.index("send_recv")
+        return np.asarray(is_sent & (self.axis == AXES.index("ring")))
+
     def take(self, chosen: npt.NDArray[np.bool_ | np.int64]) -> CallTable:
         """Some of the calls, by a mask or by rows."""
         return CallTable(
@@ -179,7 +185,7 @@ def calls_s(
     """
     messages = calls.messages(element_bytes)
     seconds = _messages_s(messages, messages.bytes_at(points), wires)[:, messages.of_call]
-    of_ring = np.flatnonzero(calls.axis == AXES.index("ring"))
+    of_ring = np.flatnonzero(calls.goes_round)
     if len(of_ring):
         num_ranks = wires.groups["ring"].num_ranks[:, None]
         hidden_s = 0.0 if busy_s is None else busy_s[:, of_ring] / num_ranks

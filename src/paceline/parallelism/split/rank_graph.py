@@ -107,7 +107,7 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
         calls.append(gathered_words(whole))
     attention = part.attention
     if shape.sequence > 1 and has_free_length(whole):
-        calls.append(sequence_calls(rank, shape.ring, shape.ulysses))
+        calls.append(sequence_calls(rank, shape))
         attention = looking_ops(whole)
     return RankGraph(
         shape=shape,

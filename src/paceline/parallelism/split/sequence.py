@@ -2,7 +2,8 @@
 
 Only attention looks beyond a rank's part. *Ring*: keys and values travel round a ring of ranks
 while each rank works on those that it has; parts are dealt out so that causal ranks have equal work
-(first and last pieces together). *Ulysses*: before attention each rank hands its part of the tokens
+(first and last pieces together). *Gather*: the same ranks gather all keys and values before they
+work, which nothing hides. *Ulysses*: before attention each rank hands its part of the tokens
 to the ranks of their heads, after it the heads to the ranks of their tokens. Both multiply: the
 heads of Ulysses within each part of the ring.
 
@@ -10,7 +11,8 @@ Sources:
     Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite Context",
     arXiv 2310.01889; NVIDIA Megatron-LM, context parallel (two pieces per rank); Jacobs et al.,
     "DeepSpeed Ulysses", arXiv 2309.14509, section 3; Fang and Zhao, "USP: A Unified Sequence
-    Parallelism Approach for Long Context Generative AI", arXiv 2405.07719 (both at once).
+    Parallelism Approach for Long Context Generative AI", arXiv 2405.07719 (both at once);
+    Grattafiori et al., "The Llama 3 Herd of Models", arXiv 2407.21783, section 3.3.2 (gathered).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import EXPONENTS, FloatArray, Graph, OpKind, Phase
 from paceline.model.graph.polynomial import product
 from paceline.model.graph.program import Program
+from paceline.model.ops.facts import KindFacts
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
 from paceline.parallelism.split.calls import Call, CallTable
 from paceline.parallelism.split.shape import SplitShape
@@ -82,20 +85,21 @@ def has_free_length(graph: Graph) -> bool:
     return graph.variables[1] != "" or bool((graph.ops.phase == Phase.BACKWARD).any())
 
 
-def sequence_calls(graph: Graph, ring: int, ulysses: int) -> CallTable:
+def sequence_calls(graph: Graph, shape: SplitShape) -> CallTable:
     """What ranks exchange that have a part of each sequence.
 
     In forward a rank of the ring sends the keys and values that it has just used; in backward their
-    gradients travel as well. Ranks of Ulysses hand over queries, keys, values and outputs; in
-    backward their gradients.
+    gradients travel as well. Where keys are gathered, all of both are, in backward once more, and
+    their gradients are summed and scattered. Ranks of Ulysses hand over queries, keys, values and
+    outputs; in backward their gradients.
 
     Args:
         graph: What a rank runs, split by `split_sequence`, and over tensor ranks if there are any.
-        ring: Ranks of the ring.
-        ulysses: Ranks that share heads.
+        shape: How ranks share sequences.
     """
     calls: list[Call] = []
-    if ring * ulysses == 1:
+    ring, ulysses = shape.ring, shape.ulysses
+    if shape.sequence == 1:
         return CallTable.of(calls)
     looking = looking_ops(graph)
     seen_frac = _seen_frac(graph.ops.kind, graph.ops.dims, ring)
@@ -108,9 +112,21 @@ def sequence_calls(graph: Graph, ring: int, ulysses: int) -> CallTable:
                 (op, "ulysses", "all_to_all", n, np.nan) for n in (queries, keys, keys, queries)
             ]
         if ring > 1:
-            message = FACTS[OpKind(graph.ops.kind[op])].ring_tensors * keys
-            calls.append((op, "ring", "send_recv", message, np.nan))
+            facts = FACTS[OpKind(graph.ops.kind[op])]
+            calls += (
+                _gathers(op, facts, keys * ring)
+                if shape.gathers_keys
+                else [(op, "ring", "send_recv", facts.ring_tensors * keys, np.nan)]
+            )
     return CallTable.of(calls)
+
+
+def _gathers(op: int, facts: KindFacts, keys: FloatArray) -> list[Call]:
+    """Keys and values of all ranks, and in backward their gradients, as large."""
+    calls: list[Call] = [(op, "ring", "all_gather", 2.0 * keys, np.nan)]
+    if facts.backward_of is not None:
+        calls.append((op, "ring", "reduce_scatter", 2.0 * keys, np.nan))
+    return calls
 
 
 def _elements(dims: FloatArray, heads: int, length: int) -> FloatArray:

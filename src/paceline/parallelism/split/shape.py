@@ -28,6 +28,7 @@ class SplitShape:
         tensor: Ranks that share the widths and heads of every layer.
         sequence_parallel: Whether those share what lies between their pairs along the sequence.
         ring: Ranks that have a part of each sequence, among which keys and values go round.
+        gathers_keys: Whether those gather all keys and values before attention instead.
         ulysses: Ranks that have a part of each sequence and, in attention, some heads of all of it.
         experts: Ranks, or groups of tensor ranks, with items of their own that share experts.
         guidance: 2 where the guided and the free half of a batch run apart.
@@ -43,6 +44,7 @@ class SplitShape:
     tensor: int = 1
     sequence_parallel: bool = False
     ring: int = 1
+    gathers_keys: bool = False
     ulysses: int = 1
     experts: int = 1
     guidance: int = 1
@@ -72,6 +74,7 @@ class SplitShape:
             tensor=strategy.size("tp"),
             sequence_parallel=strategy.sequence_parallel,
             ring=strategy.size("cp") // strategy.ulysses,
+            gathers_keys=strategy.gathers_keys,
             ulysses=strategy.ulysses,
             experts=strategy.size("ep"),
             guidance=strategy.size("cfg"),

@@ -5,12 +5,13 @@
     strategy  = mesh [ "@" schedule ] [ "/mb" microbatches ] { "+" option } { ";" placement }
     mesh      = axis { "." axis }            dp4.tp2:device.pp2:node     (one device: dp1)
     schedule  = gpipe | 1f1b | interleaved<chunks> | zbh1
-    option    = zero1 | zero2 | zero3 | recompute-<what> | sp | ulysses<ranks> | offload |
+    option    = zero1 | zero2 | zero3 | recompute-<what> | sp | ulysses<ranks> | gather | offload |
                 single-process | parameter-server
     placement = pattern "=" axis ":" ( shard<dim> | replicate ) { "," ... }
 
 Stages without a schedule run 1F1B, and without a number of microbatches two of them per stage:
-``pp16`` reads as ``pp16@1f1b/mb32``. Without a number all ranks of ``cp`` are Ulysses'.
+``pp16`` reads as ``pp16@1f1b/mb32``. Without a number all ranks of ``cp`` are Ulysses'. Keys go
+round a ring of the other ranks of ``cp``, or are gathered before attention (``gather``).
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def parse_strategy(text: str) -> Strategy:
         recompute=options.recompute,
         sequence_parallel=options.sequence_parallel,
         ulysses=options.ulysses or next((axis.size for axis in mesh if axis.name == "cp"), 1),
+        gathers_keys=options.gathers_keys,
         gradient_sync=options.gradient_sync,
         offloads_optimizer=options.offloads_optimizer,
         placements=tuple(_parse_placement(part, text) for part in placements),
@@ -95,6 +97,7 @@ class _Options:
     recompute: Checkpointing
     sequence_parallel: bool
     ulysses: int | None
+    gathers_keys: bool
     gradient_sync: GradientSync
     offloads_optimizer: bool
 
@@ -105,7 +108,7 @@ class _Options:
         Raises:
             InvalidInputError: A word that says nothing, or two that contradict each other.
         """
-        known = {*get_args(Sharding), *_SYNC, "sp", "offload"} | {
+        known = {*get_args(Sharding), *_SYNC, "sp", "gather", "offload"} | {
             f"recompute-{kind}" for kind in get_args(Checkpointing)
         }
         ulysses = [match for name in names if (match := _ULYSSES.match(name))]
@@ -121,6 +124,7 @@ class _Options:
             recompute=_only(recompute, "none", text),
             sequence_parallel="sp" in names,
             ulysses=_only([int(match["ranks"] or 0) or None for match in ulysses], 1, text),
+            gathers_keys="gather" in names,
             gradient_sync=_only(sync, "all_reduce", text),
             offloads_optimizer="offload" in names,
         )
@@ -145,6 +149,8 @@ def _options(strategy: Strategy) -> list[str]:
         options.append("sp")
     if strategy.ulysses > 1:
         options.append(f"ulysses{strategy.ulysses}")
+    if strategy.gathers_keys:
+        options.append("gather")
     if strategy.offloads_optimizer:
         options.append("offload")
     names = {sync: name for name, sync in _SYNC.items()}

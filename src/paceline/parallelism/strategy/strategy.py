@@ -144,6 +144,8 @@ class Strategy:
             sequence.
         ulysses: Of the ranks of ``cp``, how many hand each other tokens for heads in attention
             (DeepSpeed Ulysses); among groups of them keys and values go round.
+        gathers_keys: Whether ranks of ``cp`` gather all keys and values before attention (as Llama
+            3 was trained) instead of passing them round a ring while they work.
         gradient_sync: How gradients meet: all-reduce between processes, PyTorch's old
             single-process ``DataParallel``, or a parameter server.
         placements: Exceptions, first match wins.
@@ -161,6 +163,7 @@ class Strategy:
     recompute: Checkpointing = "none"
     sequence_parallel: bool = False
     ulysses: int = 1
+    gathers_keys: bool = False
     gradient_sync: GradientSync = "all_reduce"
     placements: tuple[Placement, ...] = ()
     offloads_optimizer: bool = False
@@ -202,6 +205,7 @@ class Strategy:
         recompute: Checkpointing = "none",
         sequence_parallel: bool = False,
         ulysses: int = 1,
+        gathers_keys: bool = False,
     ) -> Strategy:
         """The strategy with these degrees in the usual rank order, `USUAL_ORDER`.
 
@@ -218,6 +222,7 @@ class Strategy:
             recompute: Activations recomputed in backward.
             sequence_parallel: Whether ``tp`` splits the sequence between its pairs.
             ulysses: Context parallel ranks that hand each other tokens for heads.
+            gathers_keys: Whether context parallel ranks gather keys and values before attention.
         """
         degrees = {"dp": dp, "fsdp": fsdp, "tp": tp, "pp": pp, "cp": cp, "ep": ep}
         for name, size in degrees.items():
@@ -232,6 +237,7 @@ class Strategy:
             recompute=recompute,
             sequence_parallel=sequence_parallel,
             ulysses=ulysses,
+            gathers_keys=gathers_keys,
         )
 
     @property
@@ -290,6 +296,8 @@ def _check_mesh(strategy: Strategy) -> None:
         raise _invalid(
             f"{strategy.ulysses} ranks of Ulysses do not divide the {strategy.size('cp')} of `cp`"
         )
+    if strategy.gathers_keys and strategy.size("cp") == strategy.ulysses:
+        raise _invalid("`gather` is how ranks of `cp` get keys, and no two of this mesh do")
     if strategy.gradient_sync != "all_reduce" and names != ["dp"]:
         raise _invalid(f"`{strategy.gradient_sync}` is plain data parallel: a `dp` axis, no other")
     if strategy.gradient_sync != "all_reduce" and strategy.offloads_optimizer:

@@ -95,6 +95,27 @@ def test_the_ring_carries_the_keys_of_all_others_once_and_their_gradients_too(de
 
 
 @pytest.mark.parametrize("degree", [2, 8])
+def test_what_is_gathered_is_what_a_ring_carries_and_nothing_hides_it(degree) -> None:
+    """Llama 3, section 3.3.2: keys and values of all ranks; in backward their gradients too."""
+    ring, rank = (
+        split(graph_of("llama-3-8b"), SplitShape(ring=degree, gathers_keys=gathers))
+        for gathers in (False, True)
+    )
+    assert np.array_equal(rank.graph.ops.flop, ring.graph.ops.flop)
+    of_rank = rank.calls.elements.sum(axis=0) / degree
+    assert np.allclose(of_rank, ring.calls.elements.sum(axis=0))
+    wires = rank.shape.wires_in_node(1, make_link(bytes_per_s=1e9))
+    busy_s = np.full((1, len(rank.calls)), 1e9)
+    bare, hidden = (
+        calls_s(rank.calls, points(), wires, element_bytes=2, busy_s=busy)
+        for busy in (None, busy_s)
+    )
+    assert np.array_equal(bare, hidden)
+    rounds_s = calls_s(ring.calls, points(), wires, element_bytes=2)
+    assert bare.sum() >= rounds_s.sum()
+
+
+@pytest.mark.parametrize("degree", [2, 8])
 def test_ulysses_hands_over_queries_keys_values_and_outputs_in_both_directions(degree) -> None:
     """Jacobs et al. 2023, section 3.2: each rank sends its part of all four."""
     calls = split(graph_of("llama-3-8b"), SplitShape(ulysses=degree)).calls
