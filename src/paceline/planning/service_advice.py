@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.errors import PacelineError
 from paceline.planfile import LoadPoint
 from paceline.planning.queues import limits_of, load_of, replicas_of
 from paceline.planning.search.all_candidates import Search
-from paceline.simulation.queue.figures import ServiceFigures, seconds_at, tables_of
+from paceline.simulation.queue.figures import ServiceFigures, seconds_at
 from paceline.simulation.queue.one_setting import best_gains, gains_of
 from paceline.simulation.queue.service import served
 
@@ -30,14 +29,11 @@ def load_curve(search: Search, row: int) -> tuple[LoadPoint, ...]:
     found = search.services.get(row)
     if not isinstance(found, ServiceFigures):
         return ()
-    table = tables_of([replicas_of(search, row)], calibration=search.question.calibration)[0]
-    if isinstance(table, PacelineError):
-        return ()
     percentile, points = search.goal.percentile, []
     for share in _SHARES:
         rate_per_s = share * found.capacity_per_s
         each_per_s = rate_per_s / found.num_replicas
-        seen = served(table, load_of(search).at_rate(each_per_s).requests())
+        seen = served(found.table, load_of(search).at_rate(each_per_s).requests())
         per_token = seen.per_token if found.writes else seen.request
         first_s = seconds_at(seen.first_token, percentile)
         points.append(

@@ -28,11 +28,7 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import Constraint, constraints
 from paceline.planning.search.finalists import select_replayed
 from paceline.planning.search.selection import Selection
-from paceline.simulation.queue.figures import (
-    ServiceFigures,
-    seconds_at,
-    service_figures,
-)
+from paceline.simulation.queue.figures import ServiceFigures, service_figures
 from paceline.units import format_duration
 
 _HOUR_S = 3600.0
@@ -134,8 +130,9 @@ def _sure_over_mid(found: ServiceFigures, option: str, percentile: int) -> float
         return found.capacity_per_s / found.capacity_sure_per_s
     if option not in BOUNDED:
         return None
-    asked = BOUNDED[option] if found.writes else "request"
-    sure, mid = (seconds_at(getattr(one, asked), percentile) for one in (found.sure, found.mid))
+    sure, mid = (
+        found.seconds_of(one, BOUNDED[option], percentile) for one in (found.sure, found.mid)
+    )
     return sure / mid
 
 
@@ -158,8 +155,8 @@ def _columns(
         else:
             usd_per_s = float(search.evaluation.usd_per_hour[row]) / _HOUR_S
             values = (
-                found.seconds("per_token", percentile)[1],
-                found.seconds("first_token", percentile)[1],
+                found.seconds_of(found.mid, "per_token", percentile),
+                found.seconds_of(found.mid, "first_token", percentile),
                 found.capacity_per_s * per_request,
                 usd_per_s / (asked_per_s * per_request) * 1e6,
             )
@@ -171,7 +168,7 @@ def _columns(
 def _seen_words(found: ServiceFigures, percentile: int) -> str:
     """What requests see, with its percentile."""
     first, token = (
-        format_duration(found.seconds(name, percentile)[1]) for name in BOUNDED.values()
+        format_duration(found.seconds_of(found.mid, name, percentile)) for name in BOUNDED.values()
     )
     if not found.writes:
         return f"p{percentile} of its answers is {token}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeAlias
 
 from paceline.errors import InvalidInputError, PacelineError
@@ -73,39 +74,80 @@ class Replicas:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServiceFigures:
-    """What requests see, and what the service can do at most.
+    """What requests see, and what the service can do at most; simulated when it is asked for.
 
     Attributes:
-        fast: With steps as fast as the 80 % interval has them.
-        mid: With steps at their median.
-        slow: With steps as slow as the interval has them.
-        sure: With steps as slow as at the chance that was asked for.
-        sure_z: That chance as standard deviations above the median.
-        capacity_sure_per_s: Requests that all replicas complete at most at that chance.
-        capacity_low_per_s: Requests that all replicas complete at most, at the slow end.
-        capacity_per_s: At the median.
-        capacity_high_per_s: At the fast end.
-        num_replicas: How many there are.
-        num_ranks: Devices of each.
-        cache_tokens: That the cache of a replica holds.
-        limits: What its engine puts into a step; None of what answers batches whole.
+        service: Of which it is told.
+        table: Of a replica.
+        load: That comes to all replicas.
+        trace: Requests that come instead of those that the load draws.
+        sure_z: The chance that was asked for, as standard deviations above the median.
+        capacity_per_s: Requests that all replicas complete at most, at the median.
     """
 
-    fast: Served
-    mid: Served
-    slow: Served
-    sure: Served
+    service: Replicas
+    table: EngineTable
+    load: Load
+    trace: Requests | None
     sure_z: float
-    capacity_sure_per_s: float
-    capacity_low_per_s: float
     capacity_per_s: float
-    capacity_high_per_s: float
-    num_replicas: int
-    num_ranks: int
-    cache_tokens: float
-    limits: StepLimits | None = None
+
+    @cached_property
+    def fast(self) -> Served:
+        """With steps as fast as the 80 % interval has them."""
+        return self._seen(-Z_80)
+
+    @cached_property
+    def mid(self) -> Served:
+        """With steps at their median."""
+        return self._seen(0.0)
+
+    @cached_property
+    def slow(self) -> Served:
+        """With steps as slow as the interval has them."""
+        return self._seen(Z_80)
+
+    @cached_property
+    def sure(self) -> Served:
+        """With steps as slow as at the chance that was asked for."""
+        return self.slow if self.sure_z == Z_80 else self._seen(self.sure_z)
+
+    @property
+    def capacity_sure_per_s(self) -> float:
+        """Requests that all replicas complete at most at that chance."""
+        return self.capacity_per_s / self._factor(self.sure_z)
+
+    @property
+    def capacity_low_per_s(self) -> float:
+        """Requests that all replicas complete at most, at the slow end."""
+        return self.capacity_per_s / self._factor(Z_80)
+
+    @property
+    def capacity_high_per_s(self) -> float:
+        """At the fast end."""
+        return self.capacity_per_s / self._factor(-Z_80)
+
+    @property
+    def num_replicas(self) -> int:
+        """How many there are."""
+        return self.service.num_replicas
+
+    @property
+    def num_ranks(self) -> int:
+        """Devices of each."""
+        return self.service.machine.num_devices
+
+    @property
+    def cache_tokens(self) -> float:
+        """That the cache of a replica holds."""
+        return self.table.batching.cache_tokens
+
+    @property
+    def limits(self) -> StepLimits | None:
+        """What its engine puts into a step; None of what answers batches whole."""
+        return self.service.step_limits
 
     @property
     def writes(self) -> bool:
@@ -113,15 +155,29 @@ class ServiceFigures:
         return self.limits is not None
 
     def seconds(self, name: Bounded, percentile: int) -> Triple:
-        """What a percentile of requests sees, at the fast end, the median and the slow end.
+        """What a percentile of requests sees, at the fast end, the median and the slow end."""
+        low, mid, high = (
+            self.seconds_of(one, name, percentile) for one in (self.fast, self.mid, self.slow)
+        )
+        return min(low, mid), mid, max(mid, high)
+
+    def seconds_of(self, seen: Served, name: Bounded, percentile: int) -> float:
+        """What a percentile of requests sees in one of the runs.
 
         Of answers that come whole, the first token and each token are the whole answer.
         """
-        asked = name if self.writes else "request"
-        low, mid, high = (
-            seconds_at(getattr(one, asked), percentile) for one in (self.fast, self.mid, self.slow)
-        )
-        return min(low, mid), mid, max(mid, high)
+        return seconds_at(getattr(seen, name if self.writes else "request"), percentile)
+
+    def _factor(self, z: float) -> float:
+        return math.exp(z * self.table.log_sigma)
+
+    def _seen(self, z: float) -> Served:
+        table = self.table.slower(self._factor(z))
+        if self.trace is not None:
+            return served(table, self.trace, num_replicas=self.num_replicas)
+        # Who is all there at the start is served in the same steps, however long they take.
+        most_per_s = self.capacity_per_s / self.num_replicas / self._factor(z)
+        return offered(table, self.load, num_replicas=self.num_replicas, most_per_s=most_per_s)
 
 
 def service_figures(
@@ -166,40 +222,20 @@ def tables_of(
 def _figures(
     service: Replicas, table: EngineTable, load: Load, trace: Requests | None, sure_z: float
 ) -> ServiceFigures:
-    count = service.num_replicas
     if not table.fits:
         raise InvalidInputError(
             f"the weights of {service.job.workload.title} leave no room for requests on "
             f"{service.machine}",
             hint="take more devices, or a narrower --precision",
         )
-    zs = dict.fromkeys((-Z_80, 0.0, Z_80, sure_z))
-    factors = [math.exp(z * table.log_sigma) for z in zs]
-    slowed = [table.slower(factor) for factor in factors]
-    # Who is all there at the start is served in the same steps, however long they take.
-    most_mid_per_s = saturation(table, load).requests_per_s
-    each = [most_mid_per_s / factor for factor in factors]
-    most = [per_s * count for per_s in each]
-    seen = [
-        offered(one, load, num_replicas=count, most_per_s=per_s)
-        if trace is None
-        else served(one, trace, num_replicas=count)
-        for one, per_s in zip(slowed, each, strict=True)
-    ]
+    table.batching.check_room(load.requests() if trace is None else trace)
     return ServiceFigures(
-        fast=seen[0],
-        mid=seen[1],
-        slow=seen[2],
-        sure=seen[-1],
+        service=service,
+        table=table,
+        load=load,
+        trace=trace,
         sure_z=sure_z,
-        capacity_sure_per_s=most[-1],
-        capacity_low_per_s=most[2],
-        capacity_per_s=most[1],
-        capacity_high_per_s=most[0],
-        num_replicas=count,
-        num_ranks=service.machine.num_devices,
-        cache_tokens=table.batching.cache_tokens,
-        limits=service.step_limits,
+        capacity_per_s=saturation(table, load).requests_per_s * service.num_replicas,
     )
 
 

@@ -102,10 +102,15 @@ def gains_of(
     settings = settings_of(service)
     services = [service, *(one.service for one in settings)]
     tables = tables_of(services, calibration=calibration)
-    rates = [_rate(one, table, load, limits) for one, table in zip(services, tables, strict=True)]
+    before_per_s = _rate(service, tables[0], load, limits)
+    least_per_s = before_per_s * (1.0 + _LEAST_GAIN)
     found = [
-        Gain(setting=setting, before_per_s=rates[0], after_per_s=rate)
-        for setting, rate in zip(settings, rates[1:], strict=True)
+        Gain(
+            setting=setting,
+            before_per_s=before_per_s,
+            after_per_s=_rate(setting.service, table, load, limits, beyond_per_s=least_per_s),
+        )
+        for setting, table in zip(settings, tables[1:], strict=True)
     ]
     gaining = [one for one in found if one.frac >= _LEAST_GAIN]
     return tuple(sorted(gaining, key=lambda one: -one.after_per_s))
@@ -122,14 +127,17 @@ def best_gains(gains: Sequence[Gain]) -> tuple[Gain, ...]:
 
 def _rate(
     service: Replicas, table: EngineTable | PacelineError, load: Load,
-    limits: Mapping[Bounded, Limit],
+    limits: Mapping[Bounded, Limit], *, beyond_per_s: float = 0.0,
 ) -> float:  # fmt: skip
+    """Of all replicas; 0 of what cannot run, and of what does not go beyond such a rate."""
     if isinstance(table, PacelineError) or not table.fits:
         return 0.0
     try:
-        return rate_within(table, load, limits) * service.num_replicas
+        each_per_s = beyond_per_s / service.num_replicas
+        rate_per_s = rate_within(table, load, limits, beyond_per_s=each_per_s)
     except PacelineError:
         return 0.0
+    return rate_per_s * service.num_replicas
 
 
 def _limits_changed(service: Replicas, limits: StepLimits) -> Iterator[Setting]:

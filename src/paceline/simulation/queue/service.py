@@ -20,8 +20,8 @@ Bounded = Literal["first_token", "per_token", "request"]
 #: many as it takes at once.
 _BACKLOG = 4
 _SOME = 32
-#: Rates are found to this share.
-_RATE_FRAC = 0.01
+#: Rates that are told apart.
+_RATES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,30 +126,34 @@ def keeps(seen: Served, limits: Limits) -> bool:
 
 
 def rate_within(
-    table: EngineTable, load: Load, limits: Limits, *, to_frac: float = _RATE_FRAC
+    table: EngineTable, load: Load, limits: Limits, *, beyond_per_s: float = 0.0
 ) -> float:
     """The largest rate of Poisson arrivals, in requests/s, at which one replica keeps its limits.
 
     Without limits it is the rate at which the queue grows without end; 0 where not even single
-    requests keep them.
+    requests keep them. Rates are told apart by 1/128 of the largest of all.
 
     Args:
         table: Of the replica.
         load: Lengths of its requests, how many are simulated, and the seed.
         limits: By what they bound.
-        to_frac: Of the largest rate of all, how far it may be off.
+        beyond_per_s: Where the rate is less, how much less need not be known: it is 0 then.
     """
     most = saturation(table, load).requests_per_s
-    if not limits:
-        return most
+    if not limits or most <= beyond_per_s:
+        return most if most > beyond_per_s else 0.0
     load = replace(load, num_requests=max(load.num_requests, _BACKLOG * _at_once(table, load)))
-    low, high = 0.0, most
-    if keeps(served(table, load.at_rate(most).requests()), limits):
+
+    def keeps_at(number: int) -> bool:
+        rate_per_s = most * number / _RATES
+        return keeps(served(table, load.at_rate(rate_per_s).requests()), limits)
+
+    if keeps_at(_RATES):
         return most
-    while high - low > to_frac * most:
-        rate = (low + high) / 2.0
-        if keeps(served(table, load.at_rate(rate).requests()), limits):
-            low = rate
-        else:
-            high = rate
-    return low
+    low, high = math.floor(beyond_per_s / most * _RATES), _RATES
+    if low and not keeps_at(low):
+        return 0.0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if keeps_at(middle) else (low, middle)
+    return most * low / _RATES

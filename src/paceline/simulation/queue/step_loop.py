@@ -70,6 +70,20 @@ class Batching:
     host_s: float = 0.0
     overlaps: bool = True
 
+    def check_room(self, requests: Requests) -> None:
+        """Raise where a request is longer than the cache.
+
+        Raises:
+            InvalidInputError: One is.
+        """
+        longest = int((requests.prompt_tokens + requests.output_tokens).max())
+        if longest > self.cache_tokens:
+            raise InvalidInputError(
+                f"a request of {longest:,} tokens does not fit the cache of "
+                f"{int(self.cache_tokens):,}",
+                hint="take devices with more memory, more of them, or shorter requests",
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
@@ -101,13 +115,7 @@ def run_steps(requests: Requests, times: StepTimes, batching: Batching) -> Timel
     Raises:
         InvalidInputError: A request is longer than the cache.
     """
-    longest = int((requests.prompt_tokens + requests.output_tokens).max())
-    if longest > batching.cache_tokens:
-        raise InvalidInputError(
-            f"a request of {longest:,} tokens does not fit the cache of "
-            f"{int(batching.cache_tokens):,}",
-            hint="take devices with more memory, more of them, or shorter requests",
-        )
+    batching.check_room(requests)
     loop = _Loop(requests, times, batching)
     while loop.num_done < len(requests):
         loop.step()
@@ -139,6 +147,8 @@ class _Loop:
         self.num_done = 0
         self.num_preempted = 0
         self.next_to_come = 0
+        #: When the next request comes; infinite or not a number where that is not known yet.
+        self.next_s = math.inf
         self.waiting: deque[int] = deque()
         #: Tokens to be read before a request can write: its prompt, and after an eviction what it
         #: had written too.
@@ -161,12 +171,13 @@ class _Loop:
         if not self.num_running and not self.reading and not self.waiting:
             self.now_s = max(self.now_s, self.arrival_s[self.next_to_come])
             self._come()
-        chunk = self._chunk()
+        chunk = self._chunk() if self.reading or self.waiting else None
         if chunk:
             self._read(chunk)
         else:
             self._write()
-        self._come()
+        if self.next_s <= self.now_s:
+            self._come()
 
     def _come(self) -> None:
         """Requests that have come by now wait."""
@@ -174,6 +185,7 @@ class _Loop:
         while self.next_to_come < last and arrival_s[self.next_to_come] <= self.now_s:
             self.waiting.append(self.next_to_come)
             self.next_to_come += 1
+        self.next_s = arrival_s[self.next_to_come] if self.next_to_come < last else math.inf
 
     def _chunk(self) -> list[tuple[int, int, int]]:
         """Requests with the token from which they are read in the next step, and how many."""
@@ -263,21 +275,19 @@ class _Loop:
             free = self.batching.cache_tokens - self.held
             if free < running * count:
                 count = max(int(free // running), 1)
-        is_open = not self.waiting and running < self.batching.max_requests
-        if is_open and self.next_to_come < len(self.arrival_s):
-            gap_s = self.arrival_s[self.next_to_come] - self.now_s
-            if gap_s < count * self._leap_s(count):
-                soon = math.ceil(gap_s / self._leap_s(1))
-                count = min(max(math.ceil(gap_s / self._leap_s(soon)), 1), count)
-        self.now_s += count * self._leap_s(count)
+        context_s = self.context_s[running]
+        first_s = self.write_s[running] + context_s * self.context
+        growth_s = context_s * running / 2.0
+        leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
+        gap_s = self.next_s - self.now_s
+        if gap_s < count * leap_s and not self.waiting and running < self.batching.max_requests:
+            soon = math.ceil(gap_s / self._hosted_s(first_s, running))
+            soon_s = self._hosted_s(first_s + growth_s * (soon - 1), running)
+            count = min(max(math.ceil(gap_s / soon_s), 1), count)
+            leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
+        self.now_s += count * leap_s
         self._advance(count)
         self._evict()
-
-    def _leap_s(self, count: int) -> float:
-        """Mean seconds of so many steps that only write."""
-        running = self.num_running
-        context = self.context + running * (count - 1) / 2.0
-        return self._hosted_s(self.write_s[running] + self.context_s[running] * context, running)
 
     def _hosted_s(self, step_s: float, num_requests: int) -> float:
         host_s = num_requests * self.batching.host_s
@@ -305,6 +315,8 @@ class _Loop:
         self.num_done += 1
         if self.is_closed and self.closed_next < len(self.arrival_s):
             self.arrival_s[self.closed_next] = self.now_s
+            if self.closed_next == self.next_to_come:
+                self.next_s = self.now_s
             self.closed_next += 1
 
     def _evict(self) -> None:
