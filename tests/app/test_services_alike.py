@@ -13,6 +13,7 @@ from paceline.reporting.pages.changes import load_section
 from paceline.scoring.completion import completed
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
+from paceline.stack.engines import find_engine
 
 _DEVICE = "H100 SXM5 80GB"
 _RATE = 4
@@ -26,11 +27,16 @@ def cell() -> ServiceCell:
     return grid.services[0]
 
 
-def test_a_published_row_is_answered_as_predict_answers(cell: ServiceCell) -> None:
+@pytest.mark.parametrize("engine", ["vLLM 0.19", "vLLM 0.11"])
+def test_a_published_row_is_answered_as_predict_answers(engine: str) -> None:
+    cell = paceline.predict(
+        "llama-3-8b", task="infer", device=_DEVICE, devices=(1,), rps=_RATE, precision="bf16",
+        framework=engine,
+    ).services[0]  # fmt: skip
     row = {
         "model": "llama-3-8b",
         "task": "infer",
-        "framework": "vLLM 0.19",
+        "framework": engine,
         "precision": "bf16",
         "gpu": _DEVICE,
         "n_gpus": "1",
@@ -48,6 +54,18 @@ def test_a_published_row_is_answered_as_predict_answers(cell: ServiceCell) -> No
         assert told.p50_mid_s == pytest.approx(seen.p50_s.mid, rel=1e-6)
         assert told.p99_mid_s == pytest.approx(seen.p99_s.mid, rel=1e-6)
     assert answer.throughput_mid == pytest.approx(cell.requests_per_s, rel=1e-6)
+
+
+def test_a_host_that_schedules_between_steps_costs_its_time_in_each(cell: ServiceCell) -> None:
+    before = paceline.predict(
+        "llama-3-8b", task="infer", device=_DEVICE, devices=(1,), rps=_RATE, precision="bf16",
+        framework="vllm 0.11",
+    ).services[0]  # fmt: skip
+    assert before.per_token is not None
+    assert cell.per_token is not None
+    host_s = find_engine("vllm").step_s
+    assert host_s is not None
+    assert before.per_token.p50_s.mid > cell.per_token.p50_s.mid + host_s
 
 
 def test_a_plan_has_the_percentile_that_predict_has(cell: ServiceCell) -> None:

@@ -4,9 +4,9 @@ PYTHONPATH=tools python -m accuracy_memory.strangers ROWS.csv ANSWERS.csv --serv
     --out benchmarks/strangers.md
 
 ROWS are published peaks of training, ANSWERS those of `paceline score`; PART is what
-`accuracy_serving.levels --page` writes of services. Rows of quality A and B count, and of fits also
-those that ran out of memory. No figure of a source is part of what judges it: nothing but the width
-is fitted to peaks, and each source is judged by the width that the other sources give.
+`accuracy_serving.services --part` writes of services. Rows of quality A and B count, and of fits
+also those that ran out of memory. No figure of a source is part of what judges it: nothing but the
+width is fitted to peaks, and each source is judged by the width that the other sources give.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MIN_ROWS = 5
 _DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
 _HEADING = """# Strangers: how far a newcomer may trust the rest
 
-Made by `python -m accuracy_memory.strangers`. Nothing here is judged by its own rows: levels of
-engines and widths of intervals are those that the other sources give. *Fitted* is the figure with
-the source among those that levels are fitted to."""
+Made by `python -m accuracy_memory.strangers`. Nothing here is judged by its own rows: terms of
+engines and widths of intervals are those that the other sources give. *Shipped terms* is the figure
+with the source among those that terms are fitted to."""
 
 
 def main() -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from accuracy_serving.terms import page as left_out_page
+from accuracy_serving.terms import read
+
 #: What is compared: the mean is held against the median.
 QUANTITIES = (
     "capacity", "tpot mean", "tpot p50", "tpot p99", "ttft mean", "ttft p50", "ttft p99",
@@ -26,10 +29,13 @@ _BOUNDS = ("low", "mid", "high")
 _INTRODUCTION = """# Accuracy of services
 
 Made by `python -m accuracy_serving.services` from published runs of services (`score` with a
-`scenario`). Levels of what serves where (`scoring/data/serving_levels.csv`) are fitted to the rates
-of these sources; times to the first token, percentiles and queues are not fitted. An error is the
-median distance of predicted over measured from one; coverage is of the 80 % interval; *far* counts
-answers beyond ×/÷ 5."""
+`scenario`). No level of a source acts: `plan`, `predict` and `score` answer alike. Fitted to such
+runs are the host's time between steps of two engines before they overlap it, and the level of one
+kind of device (first table); their sources are left out in turn below it. Times to the first token,
+percentiles and queues are not fitted. An error is the median distance of predicted over measured
+from one; coverage is of the 80 % interval; *far* counts answers beyond ×/÷ 5, and they count as
+unanswered. A rate that a run was given, and keeps, is no answer and is left out of the second
+table: so are all but overloaded rows of MLPerf's server scenario, which state the rate."""
 
 
 def main() -> None:
@@ -38,7 +44,11 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     parser.add_argument("answers", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--part", type=Path, help="where left-out sources go for strangers.md")
     asked = parser.parse_args()
+    if asked.part:
+        part = left_out_page(read(asked.rows, asked.answers))
+        asked.part.write_text("\n".join(part) + "\n", encoding="utf-8")
     text = "\n".join(page(asked.rows, asked.answers)) + "\n"
     if asked.out:
         asked.out.write_text(text, encoding="utf-8")
@@ -65,6 +75,8 @@ def page(rows: Path, answers: Path) -> Iterator[str]:
                 found["all"][name].append((ratio, covered))
     asked["all"], missed["all"] = asked.total(), missed.total()
     yield _INTRODUCTION
+    yield "\n## Capacity, each source left out\n"
+    yield from left_out_page(read(rows, answers))
     for name in QUANTITIES:
         yield f"\n## {name.capitalize()}\n"
         yield "| source | rows | unanswered | compared | ratio | error | coverage | far |"

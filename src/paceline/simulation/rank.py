@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import repeat
 
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
-from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray
 from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
@@ -88,14 +88,7 @@ class RankPasses:
                 f"how {engine.title} serves encoder-decoders is not modelled",
                 hint="leave the profile out: they run as plain batches",
             )
-        splits = {
-            one.name: split(one.graph, _alone() if one.network else _shape(job, tensor))
-            for one in workload.passes
-        }
-        lowered = {
-            one.name: lower(splits[one.name].graph, with_weight_format(one.graph, how))
-            for one in workload.passes
-        }
+        splits, lowered = _lowered(workload, _shape(job, tensor), how)
         _check_weights(next(iter(lowered.values())))
         host = job.profile if engine is None else engine.host
         return cls(workload=workload, splits=splits, lowered=lowered, host=host, engine=engine)
@@ -301,6 +294,21 @@ def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
 def _alone() -> SplitShape:
     """Of networks beside the model's own, which every rank runs as they are."""
     return SplitShape()
+
+
+@lru_cache(maxsize=64)
+def _lowered(
+    workload: Workload, shape: SplitShape, how: Configuration
+) -> tuple[dict[str, RankGraph], dict[str, LoweredPass]]:
+    """Each pass by name, as it is cut and then lowered: searches and queues ask for the same."""
+    splits = {
+        one.name: split(one.graph, _alone() if one.network else shape) for one in workload.passes
+    }
+    lowered = {
+        one.name: lower(splits[one.name].graph, with_weight_format(one.graph, how))
+        for one in workload.passes
+    }
+    return splits, lowered
 
 
 def _shape(job: Job, tensor: int) -> SplitShape:

@@ -64,6 +64,7 @@ class EngineProfile:
             back; None where it is unknown.
         request_s: Of the host, in each step, for each request that it writes a token for:
             scheduling, handing out, streaming; None where it is unknown.
+        step_s: Of the host, in each step, whatever is in it; None where it is unknown.
         overlaps_since: First release whose host does so while the device works on the next step;
             None where it is unknown.
         all_reduce: Its own kernel that sums over ranks; None where the library sums.
@@ -77,6 +78,8 @@ class EngineProfile:
             usual engine's where it is unknown.
         reserves_answers: Whether a request is admitted only when its whole answer has room.
         buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
+        log_sigma: How far its kernels are from those that are modelled, as the standard deviation
+            of a logarithm; 0 where steps of it were measured.
         release: Which is run; None takes the newest.
     """
 
@@ -92,6 +95,7 @@ class EngineProfile:
     mixes_prompts: bool = False
     path_s: float | None = None
     request_s: float | None = None
+    step_s: float | None = None
     overlaps_since: Release | None = None
     all_reduce: str | None = None
     max_requests: int = 256
@@ -103,6 +107,7 @@ class EngineProfile:
     memory_frac: float
     reserves_answers: bool = False
     buckets: bool = True
+    log_sigma: float = 0
     release: Release | None = None
 
     def __str__(self) -> str:

@@ -171,24 +171,20 @@ def fastest(ways: Sequence[EnginePasses]) -> EnginePasses:
     )
 
 
-def hosted_step_s(
-    step_s: FloatArray, num_requests: FloatArray, request_s: float, *, overlaps: bool
-) -> FloatArray:
-    """Seconds from one step to the next with the host's work for each request.
+def hosted_step_s(step_s: FloatArray, host_s: FloatArray, *, overlaps: bool) -> FloatArray:
+    """Seconds from one step to the next with the host's work for it.
 
     Beside the device the slower of both sets the pace; a host that waits for the tokens of a step
     before it schedules the next takes its time in between.
 
     Args:
         step_s: On the device.
-        num_requests: That write a token.
-        request_s: Of the host for each.
+        host_s: Of the host.
         overlaps: Whether it works beside the device.
 
-    >>> [float(hosted_step_s(np.array(0.01), np.array(100.0), 5e-5, overlaps=b)) for b in (1, 0)]
+    >>> [float(hosted_step_s(np.array(0.01), np.array(0.005), overlaps=b)) for b in (1, 0)]
     [0.01, 0.015]
     """
-    host_s = num_requests * request_s
     paced: FloatArray = np.maximum(step_s, host_s) if overlaps else step_s + host_s
     return paced
 
@@ -205,6 +201,5 @@ def _per_token_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile)
 
 
 def _hosted_s(step_s: FloatArray, num_requests: FloatArray, engine: EngineProfile) -> FloatArray:
-    if engine.request_s is None:
-        return step_s
-    return hosted_step_s(step_s, num_requests, engine.request_s, overlaps=engine.overlaps)
+    host_s = (engine.step_s or 0.0) + num_requests * (engine.request_s or 0.0)
+    return hosted_step_s(step_s, host_s, overlaps=engine.overlaps)

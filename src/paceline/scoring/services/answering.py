@@ -19,7 +19,6 @@ from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.services.engines import RowEngine, engine_of_row, states_ranks
 from paceline.scoring.services.loads import RowLoad, load_of
 from paceline.scoring.services.units import rate_in_unit
-from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
@@ -77,7 +76,6 @@ def answer_services(
             one,
             of_key,
             seen,
-            is_published=calibration.source_levels is not None,
         )
         for cell, one in zip(cells, asked, strict=True)
     ]
@@ -85,7 +83,7 @@ def answer_services(
 
 def _answered(
     failed: Answer, asked: _Asked | str, tables: Mapping[Hashable, EngineTable | PacelineError],
-    seen: dict[Hashable, tuple[Served, ...]], *, is_published: bool,
+    seen: dict[Hashable, tuple[Served, ...]],
 ) -> Answer:  # fmt: skip
     """The answer to a row, or why it has none; ``seen`` keeps runs that rows share."""
     if isinstance(asked, str):
@@ -93,7 +91,7 @@ def _answered(
     table = tables[_key(asked.engine)]
     if isinstance(table, PacelineError):
         return replace(failed, reason=str(table))
-    return _answer(failed, asked, table, seen, is_published=is_published)
+    return _answer(failed, asked, table, seen)
 
 
 def _asked(cell: Cell, workload: Workload, catalog: Catalog, weights_bytes: float) -> _Asked | str:
@@ -130,15 +128,11 @@ def _key(engine: RowEngine) -> Hashable:
 
 
 def _answer(
-    failed: Answer, asked: _Asked, table: EngineTable,
-    seen: dict[Hashable, tuple[Served, ...]], *, is_published: bool,
-) -> Answer:  # fmt: skip
+    failed: Answer, asked: _Asked, table: EngineTable, seen: dict[Hashable, tuple[Served, ...]]
+) -> Answer:
     cell, reading = asked.cell, asked.cell.reading
-    log_level, own_log_sigma = (
-        _level_of(cell) if is_published else (reading.log_level, reading.log_sigma)
-    )
-    log_sigma = math.hypot(table.log_sigma, own_log_sigma, widening(reading.assumed))
-    level = math.exp(log_level) * reading.num_passes
+    log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
+    level = math.exp(reading.log_level) * reading.num_passes
     table = _with_room(table, asked)
     factors = [level * math.exp(z * log_sigma) for z in (-Z_80, 0.0, Z_80)]
     key = (
@@ -175,23 +169,6 @@ def _answer(
         per_token=per_token if is_generation else None,
         note=_note(asked),
     )
-
-
-def _level_of(cell: Cell) -> tuple[float, float]:
-    """Log of the time that software takes over its modelled steps on a device, and its spread.
-
-    By what runs where (``data/serving_levels.csv``), in published rows alone; of software that is
-    in no line the framework's own.
-    """
-    asked = {
-        "framework": cell.row.framework,
-        "device": cell.device.name,
-        "model": cell.row.model,
-    }
-    known = next(fitting_lines("serving_levels.csv", asked), None)
-    if known is None or not known["log_sigma"]:
-        return cell.reading.log_level, cell.reading.log_sigma
-    return float(known["log_level"]), float(known["log_sigma"])
 
 
 def _with_noise(rate: float | None, z: float) -> float | None:

@@ -70,8 +70,13 @@ class EngineTable:
             read_s=times.read_s * factor,
             attention_s=times.attention_s * factor,
         )
-        host_s = self.batching.host_s * factor
-        return replace(self, times=scaled, batching=replace(self.batching, host_s=host_s))
+        batching = self.batching
+        hosted = replace(
+            batching,
+            host_s=batching.host_s * factor,
+            host_step_s=batching.host_step_s * factor,
+        )
+        return replace(self, times=scaled, batching=hosted)
 
 
 def context_of(mean_tokens: float) -> int:
@@ -154,10 +159,11 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
             mixes_prompts=engine.mixes_prompts,
             reserves_answers=engine.reserves_answers,
             host_s=engine.request_s or 0.0,
+            host_step_s=engine.step_s or 0.0,
             overlaps=engine.overlaps,
         ),
         path_s=engine.path_s or 0.0,
-        log_sigma=float(np.median(written.log_sigma)),
+        log_sigma=math.hypot(float(np.median(written.log_sigma)), engine.log_sigma),
         memory_bytes=fixed_bytes,
         capacity_bytes=capacity_bytes,
         knowledge=int(written.knowledge[0]),

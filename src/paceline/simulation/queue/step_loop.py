@@ -59,6 +59,7 @@ class Batching:
         mixes_prompts: Whether a step that reads prompts writes tokens too.
         reserves_answers: Whether a request is admitted only if its whole answer has room.
         host_s: Of the host for each sequence of a step.
+        host_step_s: Of the host for each step.
         overlaps: Whether the host works beside the device.
     """
 
@@ -68,6 +69,7 @@ class Batching:
     mixes_prompts: bool = True
     reserves_answers: bool = False
     host_s: float = 0.0
+    host_step_s: float = 0.0
     overlaps: bool = True
 
     def check_room(self, requests: Requests) -> None:
@@ -290,7 +292,7 @@ class _Loop:
         self._evict()
 
     def _hosted_s(self, step_s: float, num_requests: int) -> float:
-        host_s = num_requests * self.batching.host_s
+        host_s = self.batching.host_step_s + num_requests * self.batching.host_s
         return max(step_s, host_s) if self.batching.overlaps else step_s + host_s
 
     def _advance(self, count: int) -> None:

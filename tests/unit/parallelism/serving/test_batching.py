@@ -92,8 +92,8 @@ def test_the_fastest_way_of_each_pass_is_taken():
 
 
 def paced(step_s: float, requests: int, request_s: float, *, overlaps: bool) -> float:
-    seconds = np.array(step_s), np.array(float(requests))
-    return float(hosted_step_s(*seconds, request_s, overlaps=overlaps))
+    host_s = np.array(requests * request_s)
+    return float(hosted_step_s(np.array(step_s), host_s, overlaps=overlaps))
 
 
 @given(SECONDS, REQUESTS, st.floats(0.0, 1e-3))

@@ -1,0 +1,213 @@
+"""Terms of engines and devices that published services fit, each source left out in turn.
+
+The host's time between two steps (``step_s`` of ``stack/data/engines.toml``) is the median, over
+sources, of each source's median of measured less predicted time of a step: of weights in 16 bits on
+one device of NVIDIA's with at most 64 requests in flight, where kernels are best known. The level
+of a kind of device (``prediction/data/device_kinds.csv``) is the mean of its sources' medians,
+drawn towards none as by one source more. A source that is left out is judged with the terms of the
+others; without any other the term is none.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from paceline.scoring.naming.serving import engine_of
+from paceline.shipped import shipped_rows
+
+Z_80 = 1.2815515655446004
+#: Devices with fewer rows are not shown apart.
+_LEAST_ROWS = 8
+#: Beyond, requests wait for a cache, and steps are of unlike sizes.
+_MOST_IN_FLIGHT = 64
+_OTHER_MAKERS = re.compile(r"instinct|max 1|gaudi|tpu|ascend|m\d ", re.IGNORECASE)
+_KINDS = re.compile(r"gaudi", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A rate that a row publishes, and what was predicted of it.
+
+    Attributes:
+        source: Of the row.
+        device: As the catalogue names it.
+        term: The fitted term that acts on it: an engine, a kind of device, or empty.
+        shipped: That term as it is shipped, in seconds or as a logarithm.
+        measured_step_s: Time of a step for all requests in flight; NaN where no requests are.
+        log_ratio: Of predicted over measured rate, with the shipped term.
+        log_width: Half of the 80 % interval.
+        is_fitted: Whether its term is fitted to it too.
+    """
+
+    source: str
+    device: str
+    term: str
+    shipped: float
+    measured_step_s: float
+    log_ratio: float
+    log_width: float
+    is_fitted: bool = True
+
+    @property
+    def predicted_step_s(self) -> float:
+        """As told, with the shipped term."""
+        return self.measured_step_s * math.exp(-self.log_ratio)
+
+    @property
+    def own(self) -> float:
+        """The term that would make this row right."""
+        if self.is_level:
+            return self.shipped + self.log_ratio
+        return self.measured_step_s - self.predicted_step_s + self.shipped
+
+    @property
+    def is_level(self) -> bool:
+        """Whether its term multiplies steps; else it is added to them."""
+        return bool(_KINDS.search(self.term))
+
+    def with_term(self, term: float) -> float:
+        """``log_ratio`` with another value of its term."""
+        if self.is_level:
+            return self.log_ratio + self.shipped - term
+        changed_s = self.predicted_step_s - self.shipped + term
+        return self.log_ratio + math.log(self.predicted_step_s / changed_s)
+
+
+def judged(row: Mapping[str, str], answer: Mapping[str, str]) -> Judged | None:
+    """A row of quality A or B with a rate that its engine sets; None of all others."""
+    if row["quality"] not in ("A", "B") or not (row["throughput"] and answer["throughput_mid"]):
+        return None
+    low, mid, high = (float(answer[f"throughput_{name}"]) for name in ("low", "mid", "high"))
+    stated = dict(pair.partition("=")[::2] for pair in row["extra"].split(";"))
+    if "rate_per_s" in stated and math.isclose(low, mid, rel_tol=0.05):
+        return None
+    sign = -1.0 if row["unit"].startswith("ms") else 1.0
+    tokens_per_s = stated.get("output_tok_s") or (
+        row["throughput"] if row["unit"].startswith("output") else ""
+    )
+    step_s = math.nan
+    if tokens_per_s and stated.get("concurrency"):
+        step_s = float(stated["concurrency"]) / float(tokens_per_s)
+    term, shipped = _term(row["framework"], answer["device"], step_s)
+    return Judged(
+        source=row["source"].partition(":")[0],
+        device=answer["device"],
+        term=term,
+        shipped=shipped,
+        measured_step_s=step_s,
+        log_ratio=sign * math.log(mid / float(row["throughput"])),
+        log_width=math.log(high / low) / 2.0,
+        is_fitted=_is_best_known(row, stated, answer["device"]) or term == "Gaudi",
+    )
+
+
+def _is_best_known(row: Mapping[str, str], stated: Mapping[str, str], device: str) -> bool:
+    is_wide = row["precision"].lower() in ("16-bit", "bf16", "fp16")
+    is_small = float(stated.get("concurrency") or math.inf) <= _MOST_IN_FLIGHT
+    is_small &= row["n_gpus"] == "1"
+    return is_wide and is_small and not _OTHER_MAKERS.search(device)
+
+
+def _term(framework: str, device: str, step_s: float) -> tuple[str, float]:
+    if _KINDS.search(device):
+        lines = shipped_rows("prediction", "device_kinds.csv")
+        line = next(one for one in lines if (one["vendor"], one["kind"]) == ("Intel", "npu"))
+        return "Gaudi", float(line["log_level"])
+    engine = engine_of(framework)
+    if engine is None or engine.step_s is None or engine.overlaps or math.isnan(step_s):
+        return "", 0.0
+    return engine.name, engine.step_s
+
+
+def terms(found: Sequence[Judged]) -> dict[str, float]:
+    """Each term, of the sources that are given."""
+    fitted = {}
+    for name in sorted({one.term for one in found if one.term}):
+        own = [one for one in found if one.term == name and one.is_fitted]
+        if not own:
+            continue
+        medians = _by_source(own, lambda one: one.own)
+        is_level = own[0].is_level
+        fitted[name] = (
+            sum(medians) / (len(medians) + 1) if is_level else max(float(np.median(medians)), 0.0)
+        )
+    return fitted
+
+
+def _by_source(found: Sequence[Judged], value: Callable[[Judged], float]) -> list[float]:
+    sources = sorted({one.source for one in found})
+    return [float(np.median([value(x) for x in found if x.source == one])) for one in sources]
+
+
+def left_out(found: Sequence[Judged]) -> Iterator[tuple[Judged, float]]:
+    """Each row with its log ratio by the terms of the other sources."""
+    for source in sorted({one.source for one in found}):
+        others = terms([one for one in found if one.source != source])
+        for one in found:
+            if one.source == source:
+                term = others.get(one.term, 0.0)
+                yield one, one.with_term(term) if one.term else one.log_ratio
+
+
+def page(found: Sequence[Judged]) -> Iterator[str]:
+    """Terms, then capacity by source and by device, each source left out."""
+    yield "| term | rows | sources | shipped | without each source |"
+    yield "|---|--:|--:|--:|---|"
+    for name, rows in _grouped(found, lambda one: one.term):
+        if name and (fitted := [one for one in rows if one.is_fitted]):
+            yield _line_of_term(name, fitted)
+    ratios = {id(one): ratio for one, ratio in left_out(found)}
+    for title, key in (("source", lambda one: one.source), ("device", lambda one: one.device)):
+        yield f"\n| {title} | rows | shipped terms | left out | coverage | far |"
+        yield "|---|--:|--:|--:|--:|--:|"
+        for name, rows in [("all", list(found)), *_grouped(found, key)]:
+            if title == "source" or len(rows) >= _LEAST_ROWS:
+                yield _line(name, rows, ratios)
+
+
+def _grouped(
+    found: Sequence[Judged], key: Callable[[Judged], str]
+) -> list[tuple[str, list[Judged]]]:
+    names = sorted({key(one) for one in found})
+    groups = [(name, [one for one in found if key(one) == name]) for name in names]
+    return sorted(groups, key=lambda pair: -len(pair[1]))
+
+
+def _line_of_term(name: str, rows: list[Judged]) -> str:
+    def shown(value: float) -> str:
+        return f"x {math.exp(value):.2f}" if rows[0].is_level else f"{value * 1e3:.2f} ms"
+
+    sources = sorted({one.source for one in rows})
+    without = "; ".join(
+        f"{source.rpartition('/')[2]}: "
+        + shown(terms([one for one in rows if one.source != source]).get(name, 0.0))
+        for source in sources
+    )
+    cells = (name, f"{len(rows):,}", str(len(sources)), shown(rows[0].shipped), without)
+    return f"| {' | '.join(cells)} |"
+
+
+def _line(name: str, rows: list[Judged], ratios: Mapping[int, float]) -> str:
+    shipped = np.array([one.log_ratio for one in rows])
+    others = np.array([ratios[id(one)] for one in rows])
+    inside = np.abs(others) <= np.array([one.log_width for one in rows])
+    far = int((np.abs(others) > math.log(5.0)).sum())
+    cells = (
+        name, f"{len(rows):,}", f"{np.median(np.abs(np.expm1(shipped))):.0%}",
+        f"{np.median(np.abs(np.expm1(others))):.0%}", f"{np.mean(inside):.0%}", str(far),
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def read(rows: Path, answers: Path) -> list[Judged]:
+    """All that can be judged."""
+    with rows.open(encoding="utf-8") as given, answers.open(encoding="utf-8") as told:
+        pairs = zip(csv.DictReader(given), csv.DictReader(told), strict=True)
+        return [one for row, answer in pairs if (one := judged(row, answer))]
