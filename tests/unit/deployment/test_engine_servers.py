@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import math
 import shlex
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,49 @@ def test_what_is_not_known_is_asked_for() -> None:
         deployed("kubernetes", "lmdeploy")
     with pytest.raises(InvalidInputError, match="no option `format`"):
         deployed("docker", format="onnx")
+
+
+HOSTILE = "a'b\"c $(touch pwned) `touch pwned`\n; touch pwned\n- {x}: &e\t${HOME}"
+
+
+def unescaped(text: str) -> str:
+    return text.replace("$$", "$")
+
+
+@pytest.mark.parametrize("engine", PROGRAMS)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("weights", [HOSTILE, "/data/" + HOSTILE])
+def test_names_stay_values_whatever_is_in_them(
+    target: str, engine: str, weights: str, tmp_path: Path
+) -> None:
+    """Weights, the plan's title and model: in documents as data, in shell texts as single words."""
+    calm = plans.service(engine=engine)
+    hostile = replace(calm, workload=replace(calm.workload, title=HOSTILE, model=f"m{HOSTILE}"))
+    made, plain = (
+        deploy(plan, target, DeploySettings(purpose="serve", options={"weights": one}))
+        for plan, one in ((hostile, weights), (calm, "/data/x" if weights[0] == "/" else "org/x"))
+    )
+    assert weights in [unescaped(word) for word in command(target, made)]
+    if target == "docker" and weights[0] == "/":
+        (volume,) = yaml.safe_load(made.files[0].text)["services"]["engine-0"]["volumes"]
+        assert [unescaped(volume[key]) for key in ("source", "target")] == [weights, weights]
+    for mine, theirs in zip(made.files, plain.files, strict=True):
+        if mine.path.endswith(".yaml"):
+            ours, others = (list(yaml.safe_load_all(one.text)) for one in (mine, theirs))
+            assert list(map(shape, ours)) == list(map(shape, others))
+        elif mine.path.endswith(".sh"):
+            (tmp_path / "vllm").write_text('#!/bin/sh\nprintf "%s\\1" "$@" > words\n')
+            (tmp_path / "vllm").chmod(0o755)
+            path = f"{tmp_path}:/usr/bin:/bin"
+            subprocess.run(["sh", "-c", mine.text], cwd=tmp_path, env={"PATH": path, "SERVER": "x"})
+            said = (tmp_path / "words").read_bytes().decode().split("\1")
+            assert weights in said
+            assert f"paceline_model=m{HOSTILE}" in said
+    assert not (tmp_path / "pwned").exists()
+
+
+def shape(value: object) -> object:
+    """A document without its values."""
+    if isinstance(value, dict):
+        return {key: shape(one) for key, one in value.items()}
+    return [shape(one) for one in value] if isinstance(value, list) else type(value)

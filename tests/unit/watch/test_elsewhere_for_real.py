@@ -135,8 +135,10 @@ def test_the_near_side_is_killed_and_another_attaches(
         runs = tmp_path / f"runs{number}"
         command = [sys.executable, "-m", "paceline", "run", "--on", place, "--runs", str(runs)]
         near = subprocess.Popen([*command, "--", sys.executable, script, "60"])
-        # Killed at another moment each time: while it submits, too.
-        time.sleep(0.5 + 0.4 * number)
+        # Killed at another moment each time: while it starts and submits, and while it follows.
+        if number % 2:
+            _wait_for_a_job(runs)
+        time.sleep(0.5 + 0.2 * number)
         near.send_signal(signal.SIGKILL)
         near.wait()
         if not (runs_in(runs) and look_at(find_run(None, runs)).job):
@@ -158,10 +160,7 @@ def test_a_sweep_is_measured_there_and_its_records_come_back(place: str, tmp_pat
     there = ["--in", str(ROOT / "src"), "--python", sys.executable]
     command = [sys.executable, "-m", "paceline", *words, *folders, *there]
     near = subprocess.Popen(command)
-    end = time.monotonic() + 60
-    while not any(run.job for run in runs_in(tmp_path / "runs")):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    _wait_for_a_job(tmp_path / "runs")
     near.send_signal(signal.SIGKILL)
     near.wait()
     subprocess.run(command, check=True)
@@ -176,3 +175,10 @@ def _wait_for_lines(runs: Path, seconds: float = 60.0) -> None:
     while paceline.runs_show(runs=runs).steps is None:
         assert time.monotonic() < end
         time.sleep(0.5)
+
+
+def _wait_for_a_job(runs: Path, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not any(run.job for run in runs_in(runs)):
+        assert time.monotonic() < end
+        time.sleep(0.1)

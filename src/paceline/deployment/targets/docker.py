@@ -91,15 +91,15 @@ def compose_service(job: Job) -> dict[str, Any]:
 
 def _compose_mounts(job: Job) -> list[dict[str, Any]]:
     if job.purpose == "measure":
-        return [_mount("./records", "", f"/workspace/{launch.RECORDS}")]
+        return [mount("./records", "", f"/workspace/{launch.RECORDS}")]
     return [
-        _mount(job.data, launch.DATA_VARIABLE, _DATA_MOUNT, is_read_only=True),
-        _mount(job.checkpoints, launch.CHECKPOINT_VARIABLE, _CHECKPOINT_MOUNT),
+        mount(job.data, launch.DATA_VARIABLE, _DATA_MOUNT, is_read_only=True),
+        mount(job.checkpoints, launch.CHECKPOINT_VARIABLE, _CHECKPOINT_MOUNT),
     ]
 
 
 def _compose_environment(job: Job) -> dict[str, str]:
-    planned = {name: _literal(value) for name, value in job.environment}
+    planned = {name: literal(value) for name, value in job.environment}
     if job.purpose == "measure":
         return planned
     places = {
@@ -120,13 +120,17 @@ def _compose_devices(job: Job) -> dict[str, Any]:
     return {}
 
 
-def _mount(
+def mount(
     place: str | None, variable: str, target: str, *, is_read_only: bool = False
 ) -> dict[str, Any]:
-    source = f"${{{variable}:?see the top of this file}}" if place is None else _literal(place)
-    return {"type": "bind", "source": source, "target": target, "read_only": is_read_only}
+    """A folder of the machine in a container: ``place``, or what a variable names.
+
+    The short form of three words with colons would read a colon of a path as its own.
+    """
+    source = f"${{{variable}:?see the top of this file}}" if place is None else literal(place)
+    return {"type": "bind", "source": source, "target": literal(target), "read_only": is_read_only}
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """Compose expands ``$``; doubled it stays."""
     return text.replace("$", "$$")

@@ -16,6 +16,7 @@ from paceline.deployment.facts import api_version, engine_servers, sizing
 from paceline.deployment.files import DeployFile, Deployment
 from paceline.deployment.job import Job, assumptions_of
 from paceline.deployment.settings import DeploySettings
+from paceline.deployment.targets import docker
 from paceline.deployment.targets import kubernetes as k8s
 from paceline.deployment.targets import skypilot as sky
 from paceline.errors import InvalidInputError, MissingFactError
@@ -347,12 +348,13 @@ def _compose_service(server: Server, number: int, *, is_alone: bool) -> dict[str
     ready = f"http://localhost:{server.port}{server.facts['ready']}"
     probe = f"import urllib.request as u; u.urlopen('{ready}')"
     is_cuda = server.job.stack.platform == "cuda"
+    weights = docker.mount(server.weights, "", server.weights, is_read_only=True)
     found: dict[str, Any] = {
         "image": server.image,
-        "entrypoint": [word.replace("$", "$$") for word in server.words()],
+        "entrypoint": [docker.literal(word) for word in server.words()],
         "ports": [f"{server.port}:{server.port}"] if is_alone else None,
         "environment": {_TOKEN: f"${{{_TOKEN}:-}}"} if _is_named(server) else None,
-        "volumes": None if _is_named(server) else [f"{server.weights}:{server.weights}:ro"],
+        "volumes": None if _is_named(server) else [weights],
         "ipc": "host",
         "healthcheck": {
             "test": ["CMD", "python3", "-c", probe],
