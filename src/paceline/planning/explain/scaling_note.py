@@ -51,7 +51,7 @@ def knee_sentence(search: Search, curve: tuple[ScalingPoint, ...]) -> str:
     found = knee([point.num_devices for point in curve], [p.samples_per_s for p in curve])
     words = f"{plural(found.count, 'device')} ({_efficiency(curve, found.efficiency_frac)})"
     if found.next_marginal_frac is None:
-        return f"more pay up to {words}; no larger count was tried"
+        return f"worthwhile up to {words}; no larger count was tried"
     beyond = next(point for point in curve if point.num_devices > found.count)
     reason = _REASONS.get(beyond.bound, _batch_reason(search, beyond.num_devices))
     share = format_percent(max(found.next_marginal_frac, 0.0))

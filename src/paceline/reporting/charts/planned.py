@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice
@@ -276,11 +277,16 @@ def _dots_layer(points: Sequence[Row]) -> Layer:
 
 def ops_chart(broken_down: PassBreakdown) -> Chart | None:
     """The ops that take most time, by what holds them back; None without a device."""
-    points: list[Row] = [
+    points: list[dict[str, object]] = [
         {"op": f"{op.kind} · {op.module or op.phase}", "ms": 1e3 * op.device_s, "limit": op.limit}
         for op in broken_down.ops[:_NUM_BARS]
         if op.device_s is not None
     ]
+    # Ops of one name share a bar: the longest bar is the first.
+    total_ms = Counter[object]()
+    for point in points:
+        total_ms[point["op"]] += point["ms"]  # type: ignore[operator]
+    points.sort(key=lambda point: -total_ms[point["op"]])
     if not points:
         return None
     limits = ["compute", "bandwidth", "overhead"]
