@@ -79,7 +79,10 @@ def makers(name: str, folder: Path):
         ],
         "tensorflow": [TESTS / "model/data/tensorflow/small/saved_model.pb"],
         "caffe": [TESTS / "frontends/data/alexnet.prototxt"],
-        "gguf": [TESTS / "model/data/gguf/small.gguf"],
+        "gguf": [
+            TESTS / "model/data/gguf/small.gguf",
+            TESTS / "model/data/gguf/written.gguf",
+        ],
     }[name]
     path = folder / {"tensorflow": "saved_model.pb", "caffe": "m.prototxt"}.get(name, f"m.{name}")
     texts = [source.read_bytes() for source in sources]

@@ -125,6 +125,7 @@ def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> N
     [
         ("net.py", "write `net:build` or `net:Net`"),
         ("net.py:Net", "write `net:Net`"),
+        ("typed.py", "write `typed:model`"),
         ("sub/net.py:build", "write `net:build`, in the folder sub"),
         ("blank.py", "write a function in `blank.py`"),
         ("broken.py", "write a function in `broken.py`"),
@@ -140,7 +141,9 @@ def test_a_python_file_is_no_model_and_the_hint_names_what_it_defines(
 ) -> None:
     source = "raise SystemExit\nclass Net: pass\ndef _part(): pass\ndef build(): pass\n"
     (tmp_path / "sub").mkdir()
-    for file, text in (("net", source), ("sub/net", source), ("blank", ""), ("broken", "def (")):
+    typed = "import os\nlayer = os.getcwd()\nmodel = os.getcwd()\nmodel_name = 3\n"
+    known = {"net": source, "sub/net": source, "blank": "", "broken": "def (", "typed": typed}
+    for file, text in known.items():
         (tmp_path / f"{file}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     outcome = run("plan", name)

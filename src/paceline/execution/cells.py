@@ -16,6 +16,8 @@ Optimizer = Literal["sgd", "adam", "adamw"]
 
 #: What a user may write instead of a compiler's name: how people run that framework.
 USUAL_COMPILER = "usual"
+#: The same of a mode: a training step where a stack trains.
+USUAL_MODE = "usual"
 #: Length of texts where a user names none.
 DEFAULT_SEQ = 128
 

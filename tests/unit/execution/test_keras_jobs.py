@@ -6,7 +6,8 @@ import subprocess
 import pytest
 
 from paceline.app.main import main
-from paceline.app.truth.measured_models import check_engine, measured_entry
+from paceline.app.truth.measured_models import check_engine, failure_hint, measured_entry
+from paceline.app.truth.measuring import _modes
 from paceline.errors import InvalidInputError
 from paceline.execution.stacks import stack_specs
 
@@ -64,15 +65,29 @@ def specs(*names):
     return [stack_specs()[name] for name in names]
 
 
-def test_a_model_of_another_framework_names_the_stacks_that_run_it():
+def test_a_model_of_another_framework_names_the_stacks_that_run_it(tmp_path):
+    (tmp_path / "model.onnx").touch()
     check_engine("resnet50", specs("torch", "jax"))
     check_engine("keras:ResNet50", specs("jax", "tensorflow", "keras-torch"))
-    check_engine("made/model.onnx", specs("onnxruntime", "openvino"))
+    check_engine(str(tmp_path / "model.onnx"), specs("onnxruntime", "openvino"))
+    with pytest.raises(InvalidInputError, match="there is no file"):
+        check_engine("made/model.onnx", specs("onnxruntime"))
     with pytest.raises(InvalidInputError, match="does not run on the stack `torch`") as refused:
         check_engine("keras:ResNet50", specs("jax", "torch"))
     assert "--stack tensorflow or" in refused.value.hint
     with pytest.raises(InvalidInputError, match="does not run on the stack `jax`"):
         check_engine("model.onnx", specs("jax"))
+
+
+def test_a_mode_that_is_not_named_is_what_the_stacks_can_do():
+    assert _modes(("usual",), ("torch", "onnxruntime")) == ("step",)
+    assert _modes(("usual",), ("onnxruntime",)) == ("forward",)
+    assert _modes(("usual", "forward"), None) == ("step", "forward")
+
+
+def test_a_file_that_its_framework_refuses_is_no_misspelt_name():
+    assert "file" in failure_hint("resnet18.onnx")
+    assert "resnet18" in failure_hint("resnet1")
 
 
 def test_what_no_engine_runs_is_still_refused():

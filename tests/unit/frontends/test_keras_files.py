@@ -112,6 +112,18 @@ def test_a_file_is_no_zip_or_a_bomb_or_holds_no_model(tmp_path):
     assert peak_bytes() - before < 500_000_000
 
 
+def test_a_damaged_directory_is_not_told_byte_by_byte(tmp_path):
+    refused = module("torch_entries.request_errors").RequestError
+    path = keras_file(tmp_path / "m.keras", model(layer("Dense", units=3)))
+    whole, first = path.read_bytes(), path.read_bytes().index(b"config.json")
+    lengths = (60_000).to_bytes(2, "little")  # of the name, in the header before it
+    damaged_text = whole[: first - 4] + lengths + whole[first - 2 : first] + b"?" * 60_000
+    path.write_bytes(damaged_text + whole[first:])
+    with pytest.raises(refused, match="no whole zip file") as said:
+        module("keras_file").read_settings(str(path))
+    assert len(str(said.value)) < 500
+
+
 def test_the_command_answers_for_a_file_and_for_a_bad_one(tmp_path, capsys):
     path = keras_file(tmp_path / "mnist.keras", cases()["mnist"]["settings"])
     assert main(["predict", str(path), "--device", "t4", "--batch", "32"]) == 0

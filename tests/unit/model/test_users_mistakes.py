@@ -10,6 +10,7 @@ from torch import nn
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.model.graph.graph import Phase
+from paceline.model.names.front_ends import FRONT_ENDS
 from paceline.model.reading.load import load_workload
 from paceline.model.reading.worker import reported_error
 
@@ -103,3 +104,15 @@ def test_a_traceback_that_is_none_is_shown_as_it_is(tmp_path: Path) -> None:
     error = reported_error(event, "job", str(tmp_path))
     assert isinstance(error, WorkerError)
     assert error.details == "no frames here"
+
+
+def test_what_leads_to_the_users_code_is_left_out_of_its_traceback():
+    worker, imports = FRONT_ENDS / "torch" / "torch_worker.py", "/usr/lib/importlib/__init__.py"
+    files = (worker, imports, "<frozen importlib._bootstrap>", "/home/me/train.py")
+    frames = [f'  File "{file}", line 1, in f\n    call()' for file in files]
+    lines = ["Traceback (most recent call last):", *frames, "ValueError: no"]
+    event = {"kind": "raised", "message": "ValueError: no", "details": "\n".join(lines)}
+    details = reported_error(event, "train:build", "python").details
+    assert "train.py" in details
+    assert "importlib" not in details
+    assert "torch_worker" not in details

@@ -40,12 +40,19 @@ def check_no_file(model: object) -> None:
 
 
 def _defined(file: Path) -> Iterator[str]:
-    """Functions and classes of the file, the last first: what makes a whole stands below parts."""
+    """Functions, classes, else models of the file, the last first: wholes stand below parts."""
     try:
         body = ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
         return
     kinds = (ast.FunctionDef, ast.ClassDef)
-    for node in reversed(body):
-        if isinstance(node, kinds) and not node.name.startswith("_"):
-            yield node.name
+    made = [n.name for n in body if isinstance(n, kinds) and not n.name.startswith("_")]
+    yield from reversed(made or [name for node in body for name in _called_model(node)])
+
+
+def _called_model(node: ast.stmt) -> list[str]:
+    """Names with `model` or `net` in them that the file gives to what a call returned."""
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+        return []
+    names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [name for name in names if "model" in name.lower() or "net" in name.lower()]

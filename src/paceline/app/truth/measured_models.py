@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from paceline.app.requests.python_files import check_no_file
 from paceline.errors import InvalidInputError, UnknownNameError
@@ -10,6 +11,7 @@ from paceline.execution.stacks import StackSpec, stack_specs
 from paceline.model.names.front_ends import default_front_end, front_end_of
 from paceline.model.names.lookup import entry_of, library_names, torchvision_name
 from paceline.model.names.zoo_facts import zoo_facts
+from paceline.reading import is_file
 
 #: Models of the zoo whose inputs the tracer knows by shape alone: no engine has values for them.
 TRACED_ONLY = frozenset(
@@ -21,6 +23,10 @@ TRACED_ONLY = frozenset(
 #: Beginnings and endings of entries that are sizes or graphs, and no program to run.
 _TRACED_SCHEMES = ("hf", "transformer", "denoiser", "published", "detectron2")
 _GRAPH_FILES = (".npz", ".pt2")
+_FOREIGN = (
+    "the reason is that of the framework that runs it: give it a whole file (with the files of "
+    "weights that it names beside it), or a Python that has what it asks for with --python"
+)
 _LIBRARIES = {
     "timm": 'python -c "import timm; print(timm.list_models())"',
     "torchvision": 'python -c "import torchvision.models as m; print(m.list_models())"',
@@ -57,7 +63,7 @@ def check_engine(typed: str, specs: Sequence[StackSpec]) -> None:
     """Refuse a model of another framework's than the engines of these stacks run.
 
     Raises:
-        InvalidInputError: Its front end has another engine.
+        InvalidInputError: Its front end has another engine, or its file is not there.
     """
     front_end = front_end_of(typed)
     if front_end is default_front_end() or not front_end.engine:
@@ -69,10 +75,16 @@ def check_engine(typed: str, specs: Sequence[StackSpec]) -> None:
             f"`{typed}` does not run on the stack `{wrong}`",
             hint=f"give --stack {' or '.join(fitting)}, with --python for a Python that has it",
         )
+    if ":" not in typed and not is_file(Path(typed)):
+        raise InvalidInputError(
+            f"there is no file `{typed}`", hint="give the path of a file that is there"
+        )
 
 
 def failure_hint(entry: str) -> str:
     """What may help where no cell of ``entry`` could be measured: near names of its library."""
+    if front_end_of(entry) is not default_front_end():
+        return _FOREIGN
     scheme, _, name = entry.partition(":")
     library, name = (scheme, name) if scheme in _LIBRARIES else ("torchvision", entry)
     known = library_names(library)

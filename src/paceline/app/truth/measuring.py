@@ -19,6 +19,7 @@ from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.execution.cells import (
     DEFAULT_SEQ,
     USUAL_COMPILER,
+    USUAL_MODE,
     Cell,
     Mode,
     Optimizer,
@@ -98,7 +99,7 @@ class MeasureRequest:
     models: tuple[str, ...]
     batch: tuple[int, ...] | None = (1, 4, 16)
     devices: tuple[int, ...] = (1,)
-    mode: tuple[str, ...] = ("step",)
+    mode: tuple[str, ...] = (USUAL_MODE,)
     precision: tuple[str, ...] = ("fp32",)
     compiler: tuple[str, ...] = (USUAL_COMPILER,)
     stack: tuple[str, ...] = ()
@@ -173,7 +174,9 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
             print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
             raise
         _require_a_result(records)
-        models = _local_models(request, stacks, place, store, settings, known)
+        models: dict[Way, LocalModel] = {}
+        if any(record.median_s is not None for record in records):
+            models = _local_models(request, stacks, place, store, settings, known)
         return ledger_of(records, models, python=_own_interpreter(stacks))
 
 
@@ -359,7 +362,7 @@ def _sweep(request: MeasureRequest) -> Sweep:
         devices=request.devices,
         precisions=request.precision,
         compilers=request.compiler,
-        modes=_modes(request.mode),
+        modes=_modes(request.mode, request.stack),
         seq=request.seq,
         image_size=request.image_size,
         optimizer=read_word(request.optimizer, get_args(Optimizer), "optimizer"),
@@ -484,10 +487,15 @@ def _stacks(request: MeasureRequest) -> dict[str, Stack]:
     return stacks
 
 
-def _modes(names: Sequence[str]) -> tuple[Mode, ...]:
+def _modes(names: Sequence[str], stacks: Sequence[str] | None) -> tuple[Mode, ...]:
+    """What is timed; usually a training step, and the forward pass where no stack trains."""
     known = get_args(Mode)
+    able = [set(find_spec(name).modes) for name in stacks or ("torch",)]
+    trained = [mode for mode in reversed(known) if any(mode in modes for modes in able)]
+    usual = next(iter(trained), "step")
+    typed = (usual if name == USUAL_MODE else name for name in names)
     return tuple(
-        read_word(name, known, "mode", command="paceline measure --help") for name in names
+        read_word(name, known, "mode", command="paceline measure --help") for name in typed
     )
 
 

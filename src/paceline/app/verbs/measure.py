@@ -68,8 +68,12 @@ def measure(
         str, Option(metavar="1,2", help="Devices, or CPU processes; several with commas.")
     ] = "1",
     mode: Annotated[
-        str, Option(help="step, forward-backward, forward; several with commas.")
-    ] = "step",
+        str,
+        Option(
+            help="step, forward-backward, forward, or usual: a step where the stack trains; "
+            "several with commas."
+        ),
+    ] = "usual",
     precision: Annotated[str, Option(help="fp32, tf32, bf16, fp16; several with commas.")] = "fp32",
     compiler: Annotated[
         str,

@@ -29,7 +29,7 @@ def read_settings(path):
         raise _bad(path, "it holds no `config.json`, as `model.save` writes it") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError,
             NotImplementedError, OverflowError) as error:  # fmt: skip
-        raise _bad(path, "it is no whole zip file (%s)" % error) from None
+        raise _bad(path, "it is no whole zip file (%.200s)" % error) from None
     if len(text) > MOST_BYTES:
         raise _bad(path, "its settings take more than %d MB" % (MOST_BYTES // 10**6))
     return parsed(text, path)

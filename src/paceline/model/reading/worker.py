@@ -312,12 +312,14 @@ def _from_the_users_code_on(traceback: str) -> str:
     frames = list(_FRAME.finditer(traceback))
     if not frames:
         return traceback
-    foreign = (frame for frame in frames if not frame[1].startswith(str(FRONT_ENDS)))
+    foreign = (frame for frame in frames if not _LEADS_THERE.search(frame[1]))
     first = next(foreign, frames[-1])
     return traceback[: frames[0].start()] + traceback[first.start() :]
 
 
 _FRAME = re.compile(r'^  File "([^"]+)"', re.MULTILINE)
+#: Files of the worker, and what imports a module for it.
+_LEADS_THERE = re.compile(rf"^{re.escape(str(FRONT_ENDS))}|importlib[./\\_]")
 _ARGUMENTS = (
     "it is called without arguments: write a function that calls it with yours, and name that"
 )

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch_entries.building import as_workload, build, optimizers_of
 from torch_entries.guesses import guessed
-from torch_entries.made_models import check_other, imported, raise_other
+from torch_entries.made_models import OtherFramework, check_other, imported, raise_other
 from torch_entries.request_errors import RequestError, of_size
 from torch_networks import zoo
 from torch_tracing.choices import Choices
@@ -439,12 +439,17 @@ def _user_subject(entry, request):
     """What a function of the user's own returns, built as on a machine with an accelerator."""
     with pretended():
         try:
-            subject = subject_of(build(_user_function(entry, request)), request)
-        except Exception:  # A user's function; whatever it raised is raised again below.
+            return _users_subject(entry, request)
+        except OtherFramework:
+            raise
+        except Exception:  # A user's function: whatever it raised is raised again.
             if not zoo.mends_torchvision():
                 raise
-            subject = subject_of(build(_user_function(entry, request)), request)
-    return of_users_code(subject)
+        return _users_subject(entry, request)
+
+
+def _users_subject(entry, request):
+    return of_users_code(subject_of(build(_user_function(entry, request)), request))
 
 
 def of_users_code(subject):
