@@ -227,3 +227,51 @@ def test_a_program_that_is_missing_is_named(
         paceline.run(["true"], on="slurm", runs=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
     assert os.environ["PATH"] == str(tmp_path)
+
+
+def test_a_run_is_followed_past_looks_that_fail(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paceline.app.api import running
+
+    monkeypatch.setattr(running, "_LOOK_S", 0.0)
+    submitted = submit(on(run, "slurm"), program=Recorded(sbatch=b"7\n"))
+    running_there = Recorded(scontrol=SLURM_JOB.format("RUNNING").encode())
+    answers = [running_there, *[Recorded()] * 9, running_there, *[Recorded()] * 3]
+
+    def look(found: Run) -> Run:
+        if not answers:
+            return look_at(found, program=Recorded(scontrol=SLURM_JOB.format("COMPLETED").encode()))
+        return look_at(found, program=answers.pop(0))
+
+    monkeypatch.setattr(running, "look_at", look)
+    *_, last = paceline.runs_follow(runs=submitted.folder.parent)
+    assert last.state == "done"
+
+
+def test_who_cannot_be_asked_for_long_is_told_with_the_reason(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paceline.app.api import running
+
+    monkeypatch.setattr(running, "_LOOK_S", 0.0)
+    submitted = submit(on(run, "slurm"), program=Recorded(sbatch=b"7\n"))
+    answers = [Recorded(scontrol=SLURM_JOB.format("RUNNING").encode()), *[Recorded()] * 10]
+    monkeypatch.setattr(running, "look_at", lambda found: look_at(found, program=answers.pop(0)))
+    with pytest.raises(InvalidInputError, match=r"knows nothing of job 7: .*says no"):
+        list(paceline.runs_follow(runs=submitted.folder.parent))
+
+
+def test_a_run_nobody_handed_over_is_unknown_once_its_submitter_is_dead(run: Run) -> None:
+    from dataclasses import replace
+
+    from paceline.watch.folder import process_started, write_run
+
+    here = replace(on(run, "ray"), pid=os.getpid(), process_started=process_started(os.getpid()))
+    write_run(here)
+    assert find_run(run.id, run.folder.parent).state == "running"
+    write_run(replace(here, process_started=1))
+    assert find_run(run.id, run.folder.parent).state == "unknown"
+    (run.folder / "job.txt").write_text("4711\n")
+    asked = Recorded(ray=b"RUNNING")
+    found = look_at(find_run(run.id, run.folder.parent), program=asked)
+    assert (found.job, found.state) == (f"paceline-{run.id}", "running")
+    assert asked.asked[-1][-1] == f"paceline-{run.id}"

@@ -31,6 +31,8 @@ Say = Callable[[str], None]
 _PATIENCE_S, _LOOK_S = 10.0, 0.5
 #: The same where another machine has to be asked.
 _PATIENCE_ELSEWHERE_S = 45.0
+#: So many looks in a row may find nobody to ask before a run is followed no more.
+_MOST_FAILED_LOOKS = 10
 
 
 def run(
@@ -209,16 +211,22 @@ def runs_follow(name: str | None = None, *, runs: Path | None = None) -> Iterato
 
     Raises:
         UnknownNameError: No such run, or several.
-        InvalidInputError: No run is kept.
+        InvalidInputError: No run is kept, or where it runs cannot be asked for long.
     """
-    found, seen = look_at(find_run(name, runs)), 0
+    found, seen, num_failed = look_at(find_run(name, runs)), 0, 0
     while found.is_alive:
         summary = _summary(found)
         if summary.steps is not None and summary.steps.num_steps > seen:
             seen = summary.steps.num_steps
             yield summary
         time.sleep(4 * _LOOK_S if seen else _LOOK_S)
-        found = look_at(find_run(found.id, runs))
+        try:
+            found, num_failed = look_at(find_run(found.id, runs)), 0
+        except InvalidInputError:
+            # A scheduler under load, or a network that is away for a while.
+            num_failed += 1
+            if num_failed == _MOST_FAILED_LOOKS:
+                raise
     yield _summary(found)
 
 

@@ -249,15 +249,18 @@ def _own_number(run: Run, engine: Engine) -> str:
 
 
 def _state(run: Run, engine: Engine, program: Program) -> tuple[Word, str]:
+    refused: InvalidInputError | None = None
     for question in engine.states:
         try:
             said = program(engine.words(question.ask, job=run.job, name=job_name(run)), b"", _ASK_S)
-        except InvalidInputError:
+        except InvalidInputError as error:
+            refused = error
             continue
         if found := re.search(question.pattern, said.decode("utf-8", "replace"), re.MULTILINE):
             return engine.state_of(found[1]), found[1]
     raise InvalidInputError(
-        f"{engine.name} knows nothing of job {run.job}", hint="it keeps jobs for a while only"
+        f"{engine.name} knows nothing of job {run.job}" + (f": {refused}" if refused else ""),
+        hint="it keeps jobs for a while only",
     )
 
 
