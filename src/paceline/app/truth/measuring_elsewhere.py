@@ -94,7 +94,7 @@ def measure_elsewhere(
         why = [line for run in runs for line in printed_lines(run)[-1:]]
         raise WorkerError(
             f"nothing was measured on {there.on}: {'; '.join(why) or 'it printed nothing'}",
-            hint="paceline and PyTorch must be there: name a Python that has both with --python",
+            hint="name a Python there that has PyTorch and paceline with --python",
         )
     return ledger_of_store(found)
 
