@@ -212,6 +212,11 @@ def test_time_in_which_pods_wait_for_room_is_not_the_job_s() -> None:
         assert "activeDeadlineSeconds" not in text
         assert "exec timeout --kill-after=120 " in text
         assert "FailJob" in text
+    for target, words in (("trainjob", "command:"), ("rayjob", "entrypoint: timeout --kill-after")):
+        text = deploy(PLANS[target](), target, settings_for(target)).files[0].text
+        assert "activeDeadlineSeconds" not in text
+        assert "--kill-after=120" in text
+        assert words in text
 
 
 def test_a_spot_machine_of_unknown_fate_is_launched_with_an_assumption() -> None:

@@ -14,7 +14,7 @@ from paceline.planning.goal.goal import Work
 from paceline.shipped import shipped_rows
 
 ROWS = shipped_rows("planning", "batch_limits.csv")
-FACT = {(row["kind"], row["fact"]): int(row["value"]) for row in ROWS}
+FACT = {(row["kind"], row["fact"]): float(row["value"]) for row in ROWS}
 
 
 def limit(name, rewrite="", **work):
@@ -76,3 +76,15 @@ def test_without_work_and_recipe_there_is_no_limit():
 
 def test_every_figure_says_where_it_was_read():
     assert all(row["source"] and row["read_on"] for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "published"),
+    [("tinyllama-1.1b", 3e12, 2e6), ("pythia-6.9b", 3e11, 2e6), ("opt-13b", 1.8e11, 4e6)],
+)
+def test_text_without_a_recipe_trains_in_batches_near_published_ones(name, tokens, published):
+    """TinyLlama, Pythia and OPT say 2, 2 and 4 M tokens a step (their papers, recalled)."""
+    found, job = limit(name, num_tokens=int(tokens))
+    chosen = found.max_items * job.num_samples / job.amount.items_per_epoch
+    assert published / 4 < chosen < 4 * published
+    assert "M tokens" in found.why

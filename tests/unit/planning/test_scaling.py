@@ -122,3 +122,19 @@ def test_counts_must_be_there(counts) -> None:
 def test_a_batch_is_given_once() -> None:
     with pytest.raises(InvalidInputError, match="both a global batch"):
         BatchRule(global_batch=8, batch_per_device=8)
+
+
+@pytest.mark.parametrize("name", ["bert-large", "llama-3-8b"])
+def test_a_stated_strategy_is_kept_busy_by_default_like_any_other(name):
+    """One item a replica would leave ranks that share layers waiting for their links."""
+
+    def rate(batch):
+        curve = scaling_curve(
+            Job(workload=load_workload(name), seq=512), cluster(), counts=(32,), batch=batch,
+            strategy=Strategy.parse("dp4.tp8"),
+        )  # fmt: skip
+        return curve.points[0].items_per_s
+
+    rates = [rate(BatchRule(global_batch=4 * size)) for size in (1, 2, 4)]
+    assert rate(BatchRule()) >= 0.97 * max(rates)
+    assert rates[0] < rates[-1]

@@ -145,16 +145,16 @@ def _command_words(job: Job, meeting: launch.Meeting) -> list[str]:
     """The pod's command: a shell that becomes the launcher."""
     lines = launch.script_lines(job, meeting)
     *before, start = lines
-    lines = [*before, start.replace("exec ", f"exec {_bounded(job)}", 1)]
+    lines = [*before, start.replace("exec ", f"exec {' '.join((*bounding_words(job), ''))}", 1)]
     if job.purpose == "measure":
         lines = [f"cd {_CHECKPOINT_MOUNT}", f"pip install {launch.tool()}", *lines]
     return ["sh", "-c", literal("\n".join(lines))]
 
 
-def _bounded(job: Job) -> str:
-    """Words that end a pod in time; the Job's own deadline would run while pods wait for room."""
+def bounding_words(job: Job) -> tuple[str, ...]:
+    """Words before a command that end it in time; a Job's own deadline runs while pods wait."""
     seconds = deadline_s(job)
-    return "" if seconds is None else f"timeout --kill-after={job.grace_s} {seconds} "
+    return () if seconds is None else ("timeout", f"--kill-after={job.grace_s}", str(seconds))
 
 
 def environment(job: Job) -> list[dict[str, Any]]:

@@ -24,7 +24,6 @@ def rayjob(job: Job, settings: DeploySettings) -> Deployment:
     )
     spec = {
         "entrypoint": shell.join(_entry(job)),
-        "activeDeadlineSeconds": k8s.deadline_s(job),
         "backoffLimit": int(sizing()["rendezvous"]["max_restarts"]),
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": int(sizing()["ray"]["idle_s"]),
@@ -43,7 +42,7 @@ def _entry(job: Job) -> tuple[str, ...]:
     program = launch.trained(job)
     if program.launcher:
         raise launch.starts_ranks(program, "Ray Train")
-    return program.python_words
+    return (*k8s.bounding_words(job), *program.python_words)
 
 
 def _cluster(job: Job, settings: DeploySettings) -> dict[str, Any]:

@@ -38,7 +38,6 @@ def trainjob(job: Job, settings: DeploySettings) -> Deployment:
     )
     spec = {
         "runtimeRef": {"name": runtime},
-        "activeDeadlineSeconds": k8s.deadline_s(job),
         "trainer": _trainer(job),
         "runtimePatches": [_patch(job, settings)],
     }
@@ -59,6 +58,7 @@ def _trainer(job: Job) -> dict[str, Any]:
     command = list(program.ranks_words)
     if not launch.uses_torchrun(job):
         command, args = list(program.python_words[:1]), program.python_words[1:]
+    command = [*k8s.bounding_words(job), *command]
     return {
         "image": job.image,
         "numNodes": job.num_nodes,

@@ -159,6 +159,14 @@ class _Asked:
         shared = simulate(*self.on(most, sharded, sizes), calibration=self.calibration)
         return 1 if any(shared.reasons) else settled_batch(sizes, shared, self.cluster)
 
+    def settled_parts(self, wanted: Strategy, count: int, rule: BatchRule) -> int:
+        """Items of a microbatch by default, of a strategy on so many devices."""
+        sizes = [size for size in batch_sizes(rule) if size * wanted.num_parts <= _most(rule)]
+        if len(sizes) < 2:
+            return 1
+        shared = simulate(*self.on(count, wanted, sizes), calibration=self.calibration)
+        return 1 if any(shared.reasons) else settled_batch(sizes, shared, self.cluster)
+
     def fits(self, steps: Steps) -> bool:
         """Whether any of these steps does."""
         return bool((steps.needed_bytes() <= self.cluster.capacity_bytes).any())
@@ -232,9 +240,13 @@ def default_batch(
 
 def batch_sizes(rule: BatchRule) -> list[int]:
     """Batches of one device among which the default is chosen: powers of two."""
-    most = rule.max_global_batch or _MAX_DEFAULT_BATCH
     sizes = (2**power for power in range(_MAX_DEFAULT_BATCH.bit_length()))
-    return [size for size in sizes if size <= most]
+    return [size for size in sizes if size <= (rule.max_global_batch or _MAX_DEFAULT_BATCH)]
+
+
+def _most(rule: BatchRule) -> float:
+    """Items that a step may have."""
+    return rule.max_global_batch or math.inf
 
 
 def settled_batch(sizes: Sequence[int], alone: Steps, cluster: Cluster) -> int:
@@ -410,17 +422,18 @@ class _Stated:
 def _stated_jobs(
     asked: _Asked, strategy: Strategy, counts: Sequence[int], rule: BatchRule
 ) -> _Stated:
-    """One strategy on each count; by default each microbatch has one item per replica."""
+    """One strategy on each count; by default the fewest items per replica that keep it busy."""
     jobs: dict[int, Job] = {}
     failures: dict[int, PacelineError] = {}
     for count in counts:
         try:
             wanted = at_count(strategy, count)
-            items = wanted.num_parts
             if rule.global_batch or rule.batch_per_device:
                 items = rule.global_batch or count * (rule.batch_per_device or 1)
-            check_batch(wanted, items)
-            batch = items // wanted.num_parts
+                check_batch(wanted, items)
+                batch = items // wanted.num_parts
+            else:
+                batch = asked.settled_parts(wanted, count, rule)
             jobs[count] = replace(asked.job, strategy=wanted, batch=batch)
         except InvalidInputError as error:
             failures[count] = error

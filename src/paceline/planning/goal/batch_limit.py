@@ -3,11 +3,13 @@
 A recipe that is published for a model says how large its batches may be. It speaks of training from
 scratch: fine-tuning sees far fewer items, and would take a handful of steps in such batches. So a
 job takes at least as many steps as the shortest published one of its kind, unless its batches are
-already so small that they do no harm.
+already so small that they do no harm. Language models without a recipe of their own follow the
+published law of batches that train near the best: they grow with the compute of the whole job.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -47,7 +49,9 @@ def batch_limit_of(workload: Workload, job: Job, rewrite: str = "") -> BatchLimi
     if workload.task != "train":
         return BatchLimit(max_items=None)
     kind = kind_of(workload, job, rewrite)
-    limits = [_of_recipe(workload, kind), _of_steps(job, kind)]
+    limits = [
+        _of_recipe(workload, kind), _of_steps(job, kind), _of_compute(workload, job, kind),
+    ]  # fmt: skip
     known = [limit for limit in limits if limit.max_items is not None]
     found = min(known, key=lambda limit: limit.max_items or 0, default=BatchLimit(max_items=None))
     return replace(found, fewest_steps=_fact(kind, "fewest_steps"))
@@ -74,6 +78,25 @@ def _of_recipe(workload: Workload, kind: Kind) -> BatchLimit:
     )
 
 
+def _of_compute(workload: Workload, job: Job, kind: Kind) -> BatchLimit:
+    """The power of two nearest to the batch that trains best on so much compute.
+
+    A law of pre-training on text: nothing is said of fine-tuning, of other items, nor of a model
+    whose own recipe is known. Its coefficients stand in ``data/batch_limits.csv``.
+    """
+    items, tokens = job.amount.items_per_epoch, job.num_samples
+    is_text = workload.sample_unit == "tokens" and kind == "training"
+    if not is_text or workload.max_global_batch is not None or not items or not tokens:
+        return BatchLimit(max_items=None)
+    flop = 6.0 * workload.num_parameters * tokens * (job.num_epochs or 1.0)
+    best_tokens = _figure(kind, "tokens_factor") * flop ** _figure(kind, "compute_exponent")
+    best = best_tokens * items / tokens
+    return BatchLimit(
+        max_items=2 ** max(round(math.log2(best)), 0) if best > 1 else 1,
+        why=f"near the {best_tokens / 1e6:.2g} M tokens that train best on so much compute",
+    )
+
+
 def _of_steps(job: Job, kind: Kind) -> BatchLimit:
     """The largest power of two that leaves enough steps."""
     if job.amount.items_per_epoch is None:
@@ -89,8 +112,12 @@ def _of_steps(job: Job, kind: Kind) -> BatchLimit:
     )
 
 
-@cache
 def _fact(kind: Kind, fact: str) -> int:
+    return int(_figure(kind, fact))
+
+
+@cache
+def _figure(kind: Kind, fact: str) -> float:
     """A figure of ``data/batch_limits.csv``."""
     rows = shipped_rows("planning", "batch_limits.csv")
-    return next(int(row["value"]) for row in rows if (row["kind"], row["fact"]) == (kind, fact))
+    return next(float(row["value"]) for row in rows if (row["kind"], row["fact"]) == (kind, fact))
