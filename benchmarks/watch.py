@@ -41,8 +41,8 @@ def without_marks() -> Iterator[None]:
     marked, properties = torch.autograd._make_grads, {}
     for one in hooks:
         one.clear()
-    torch.autograd._make_grads = marked.__closure__[_place_of("make_grads", marked)].cell_contents
-    for name in ("_sampler_iter", "_num_yielded"):
+    torch.autograd._make_grads = marked.__closure__[_place_of("plain", marked)].cell_contents
+    for name in ("_profile_name", "_num_yielded"):
         properties[name] = _BaseDataLoaderIter.__dict__[name]
         delattr(_BaseDataLoaderIter, name)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +73,8 @@ def marks():
         current_stream=lambda _device: None,
     )  # fmt: skip
     cuda.is_current_stream_capturing = lambda: cuda.capturing
-    log = SimpleNamespace(rows=[], is_off=False, last_mark_ns=0, is_started=True)
+    log = SimpleNamespace(marks=deque(), is_started=True)
+    made, done = steps.rows.Rows(), []
     torch = SimpleNamespace(cuda=cuda, Tensor=_Loss, compiler=SimpleNamespace())
     found = steps.Marks(log, torch)
     optimizer = object()
@@ -83,7 +85,8 @@ def marks():
         found.backward_begins([_Loss(value)])
         found.before_update(optimizer, (), {})
         found.after_update(optimizer, (), {})
-        return list(log.rows[-1][8])
+        made.settle(log.marks, done.append)
+        return list(done[-1][8])
 
     return SimpleNamespace(step=step, cuda=cuda, marks=found)
 

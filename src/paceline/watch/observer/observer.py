@@ -78,28 +78,30 @@ class Log:
     """Lines of one process.
 
     Attributes:
-        rows: Steps that are not written yet: tuples as `torch_steps` makes them.
+        marks: What the training thread came to since (`rows`).
+        made: Makes rows of them.
+        rows: Steps that are not written yet.
+        heard: Called with each of them too; None where nobody asks.
         events: Mappings that are not written yet.
         facts: Functions called at every writing, each of which gives a list of events.
-        formatted: Function that makes a line of JSON of a row.
-        last_mark_ns: When the training thread was last seen to move.
+        at_off: Functions that take the marks out again, called when the observer ends early.
         main_thread: Its identifier.
         is_off: Whether the observer has ended.
         is_closing: Whether the process ends.
-        is_tracing: Whether what runs now is the observer's own copy of the model.
     """
 
     def __init__(self, folder):
         self.folder = folder
+        self.marks = collections.deque()
+        self.made = load("rows").Rows()
         self.rows = collections.deque()
+        self.heard = None
         self.events = collections.deque()
         self.facts = []
-        self.formatted = None
-        self.last_mark_ns = 0
+        self.at_off = []
         self.main_thread = 0
         self.is_started = False
         self.is_off = False
-        self.is_tracing = False
         self.is_closing = False
         self._rank = None
         self._file = None
@@ -127,6 +129,9 @@ class Log:
     def off(self, error):
         """End the observer, and say why in the run folder."""
         self.is_off = True
+        for undo in self.at_off:
+            quietly(undo)
+        self.marks.clear()
         path = os.path.join(self.folder, "observer-%d.txt" % os.getpid())
         with open(path, "a") as file:
             file.write("%s: %s\n" % (type(error).__name__, error))
@@ -143,13 +148,28 @@ class Log:
             quietly(self.flush)
             self.is_off = True
 
+    def settle(self):
+        """Make rows of what the training thread has noted so far."""
+        if self._lock.acquire(timeout=1.0):
+            try:
+                self.made.settle(self.marks, self._done)
+            finally:
+                self._lock.release()
+
+    def _done(self, row):
+        self.rows.append(row)
+        if self.heard is not None:
+            self.heard(row)
+
     def flush(self):
         """Write everything that is not written yet."""
         import json
 
+        line_of = load("rows").line_of
         if not self._lock.acquire(timeout=1.0):
             return
         try:
+            self.made.settle(self.marks, self._done)
             self._check_rank()
             for facts in self.facts:
                 self.events.extend(facts())
@@ -157,7 +177,7 @@ class Log:
             while self.events:
                 lines.append(json.dumps(self.events.popleft()))
             while self.rows:
-                lines.append(self.formatted(self.rows.popleft()))
+                lines.append(line_of(self.rows.popleft()))
             if lines:
                 _write(self._file, ("\n".join(lines) + "\n").encode())
         finally:
@@ -167,6 +187,7 @@ class Log:
         try:
             while not self.is_off:
                 time.sleep(FLUSH_S)
+                self.settle()
                 self._look_at_the_stack()
                 self.flush()
         except Exception as error:  # noqa: BLE001  As in `quietly`.
@@ -175,7 +196,8 @@ class Log:
     def _look_at_the_stack(self):
         """Write where the training thread is, when it has not moved for some time."""
         now = clock()
-        if now - self.last_mark_ns < 1e9 * QUIET_S or now - self._stack_at_ns < 1e9 * QUIET_S:
+        quiet_ns = now - self.made.last_ns
+        if quiet_ns < 1e9 * QUIET_S or now - self._stack_at_ns < 1e9 * QUIET_S:
             return
         self._stack_at_ns = now
         frame = sys._current_frames().get(self.main_thread)
@@ -184,7 +206,7 @@ class Log:
             code = frame.f_code
             frames.append([code.co_filename, frame.f_lineno or 0, code.co_name])
             frame = frame.f_back
-        self.event("stack", quiet_s=(now - self.last_mark_ns) / 1e9, frames=frames)
+        self.event("stack", quiet_s=quiet_ns / 1e9, frames=frames)
 
     def _header(self):
         import platform
@@ -211,6 +233,7 @@ class Log:
 
     def _forget(self):
         """A forked child has no lines of its own yet, and no thread that writes them."""
+        self.marks.clear()
         self.rows.clear()
         self.events.clear()
         self.is_started = False

@@ -211,14 +211,11 @@ class Capture:
         return list({id(one): one for one in self._stepped}.values())
 
     def _trace(self, job):
-        self.log.is_tracing = True
         try:
             with _as_if_nothing_happened(self.torch):
                 job["report"], job["error"] = _traced(self.torch, job["facts"], **job["how"])
         except Exception as error:  # noqa: BLE001  A model's own code raises anything.
             job["error"] = "%s: %s" % (type(error).__name__, error)
-        finally:
-            self.log.is_tracing = False
 
 
 def _one_microbatch(segments):

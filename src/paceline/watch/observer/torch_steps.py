@@ -8,6 +8,7 @@ import sys
 
 import _paceline_observer as observer
 
+rows = observer.load("rows")
 clock = observer.clock
 _HERE = __file__
 #: How often lines are written before the peak of memory is asked for again.
@@ -27,15 +28,18 @@ def install(log):
 
     marks = Marks(log, torch)
     marks.capture = observer.quietly(_capture, log, torch)
-    log.formatted = line_of
     log.facts.append(marks.memory)
-    optimizer.register_optimizer_step_pre_hook(marks.before_update)
-    optimizer.register_optimizer_step_post_hook(marks.after_update)
-    _watch_loader(dataloader._BaseDataLoaderIter, marks)
-    torch.autograd._make_grads = _marked_backward(torch.autograd._make_grads, marks)
-    _watch_failures(log, marks)
+    hooks = (
+        optimizer.register_optimizer_step_pre_hook(marks.before_update),
+        optimizer.register_optimizer_step_post_hook(marks.after_update),
+    )
+    log.at_off += [hook.remove for hook in hooks]
+    log.at_off.append(_watch_loader(dataloader._BaseDataLoaderIter, marks))
+    log.at_off.append(_watch_backward(torch.autograd, marks))
+    _watch_failures(log)
     if observer.os.environ.get(_TRIALS_VARIABLE):
         marks.trials = observer.load("torch_trials").install(log, torch, marks)
+        log.heard = marks.trials.row
 
 
 def _capture(log, torch):
@@ -52,66 +56,44 @@ def _capture(log, torch):
 
 
 class Marks:
-    """Where the training thread is, and what the step that it is in took so far."""
+    """Notes what the training thread comes to; `rows` says what that means."""
 
     def __init__(self, log, torch):
         self.log = log
+        self.put = log.marks.append
         self.torch = torch
+        self.tensor = torch.Tensor
         self.is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)
         self.optimizers = {}
         self.capture = None
         self.trials = None
-        self.wait_began_ns = 0
-        self.forward_began_ns = 0
-        self.backward_began_ns = 0
-        self.update_began_ns = 0
-        self.was_nested = False
         self.seen_bytes = (0, 0)
         self.num_looks = 0
         self.next_loss_ns = 0
         self.pending = None
         self.stream = None
         self.device = None
-        self._clear()
-
-    def _clear(self):
-        self.wait_ns = self.forward_ns = self.backward_ns = 0
-        self.num_batches = self.num_backwards = 0
-        self.losses = []
 
     def wait_begins(self):
         """A batch is asked for."""
-        now = self.wait_began_ns = self.log.last_mark_ns = clock()
-        if self.backward_began_ns and not self.update_began_ns:
-            self.backward_ns += now - self.backward_began_ns
-            self.backward_began_ns = 0
-        if not self.log.is_started:
-            self.log.start()
+        self.put((rows.MADE, clock(), None))
 
     def wait_ends(self):
         """The batch is there."""
-        now = self.forward_began_ns = self.log.last_mark_ns = clock()
-        if self.wait_began_ns:
-            self.wait_ns += now - self.wait_began_ns
-            self.num_batches += 1
-            self.wait_began_ns = 0
+        self.put((rows.CAME, clock(), None))
 
     def backward_begins(self, outputs):
         """``backward`` is called."""
-        now = self.log.last_mark_ns = clock()
-        if self.backward_began_ns:
-            self.backward_ns += now - self.backward_began_ns
-        elif self.forward_began_ns:
-            self.forward_ns += now - self.forward_began_ns
-        self.backward_began_ns, self.forward_began_ns, self.wait_began_ns = now, 0, 0
-        self.was_nested = self.update_began_ns != 0
-        self.num_backwards += 1
+        now = clock()
+        kept = None
         loss = outputs[0] if len(outputs) == 1 else None
-        if isinstance(loss, self.torch.Tensor) and loss.numel() == 1:
+        if isinstance(loss, self.tensor) and loss.numel() == 1:
             if loss.is_cpu:
-                self.losses.append(loss.detach())
+                # Kept as a tensor, its memory could not be used by the next step.
+                kept = loss.item() if type(loss) is self.tensor else loss.detach()
             elif loss.is_cuda and now >= self.next_loss_ns:
                 self._take_later(loss, now)
+        self.put((rows.BACKWARD, now, kept))
         if self.capture is not None:
             self._captured(self.capture.backward)
         if self.trials is not None:
@@ -139,46 +121,30 @@ class Marks:
             self.stream = cuda.Stream(loss.device)
         self.pending = None
         with cuda.stream(self.stream):
-            self.losses.append(loss.item())
+            self.put((rows.LOSS, 0, loss.item()))
 
-    def before_update(self, optimizer, _args, _kwargs):
+    def before_update(self, _optimizer, _args, _kwargs):
         """An optimizer's step begins; it may hold a closure with all the rest."""
-        if self.is_compiling() or self.log.is_off:
-            return
-        now = self.update_began_ns = self.log.last_mark_ns = clock()
-        self.was_nested = False
-        if self.backward_began_ns:
-            self.backward_ns += now - self.backward_began_ns
-            self.backward_began_ns = 0
+        if not self.is_compiling():
+            self.put((rows.UPDATE, clock(), None))
 
     def after_update(self, optimizer, _args, _kwargs):
         """An optimizer's step has ended: the row is complete."""
-        log = self.log
-        if not self.update_began_ns:
+        if self.is_compiling():
             return
-        now = log.last_mark_ns = clock()
-        began, self.update_began_ns = self.update_began_ns, 0
-        update_ns = now - began
+        now = clock()
         if self.pending is not None:
             observer.quietly(self._read_pending)
-        if self.was_nested:
-            # The closure's backward has no end of its own: it is counted up to here.
-            self.backward_ns += now - self.backward_began_ns
-            self.backward_began_ns = update_ns = 0
         number = self.optimizers.get(id(optimizer))
         if number is None:
             number = self._met(optimizer)
-        row = (
-            number, now, self.wait_ns, self.forward_ns, self.backward_ns, update_ns,
-            self.num_batches, self.num_backwards, self.losses,
-        )  # fmt: skip
-        log.rows.append(row)
+        self.put((rows.UPDATED, now, number))
         if self.trials is not None:
-            self.trials.row(row)
-        self._clear()
-        self.forward_began_ns = 0
+            self.log.settle()
         if self.capture is not None:
+            self.put((rows.MUTED, clock(), None))
             self._captured(self.capture.step, optimizer)
+            self.put((rows.HEARD, clock(), None))
 
     def _captured(self, seen, *args):
         """Tell the capture, and let it go once it is done."""
@@ -235,19 +201,6 @@ class Marks:
         return found
 
 
-def line_of(row):
-    """A row as a line of JSON; losses of a CPU are read here, away from the training thread."""
-    losses = ",".join(_number(loss) for loss in row[8])
-    return '["step",%d,%d,%d,%d,%d,%d,%d,%d,[%s]]' % (*row[:8], losses)
-
-
-def _number(loss):
-    value = loss if isinstance(loss, float) else loss.item()
-    if value - value == 0.0:
-        return repr(value)
-    return '"nan"' if value != value else '"inf"'
-
-
 def _scheduled():
     """How long the training thread has run, and stood in line for a core, where the kernel says."""
     try:
@@ -266,79 +219,91 @@ def _peak_resident_bytes():
     return 0
 
 
-def _marked_backward(make_grads, marks):
-    """What ``torch.autograd.backward`` calls first; ``torch.autograd.grad`` calls it too."""
+def _watch_backward(autograd, marks):
+    """Mark what ``backward`` calls first; ``torch.autograd.grad`` calls it too. What undoes it."""
     frame_of = sys._getframe
-    log = marks.log
+    log, plain = marks.log, autograd._make_grads
 
     def marked(outputs, *args, **kwargs):
-        if not (log.is_off or log.is_tracing) and frame_of(1).f_code.co_name == "backward":
+        if frame_of(1).f_code.co_name == "backward":
             try:
                 marks.backward_begins(outputs)
             except Exception as error:  # noqa: BLE001  As in `observer.quietly`.
                 observer.quietly(log.off, error)
-        return make_grads(outputs, *args, **kwargs)
+        return plain(outputs, *args, **kwargs)
 
-    return marked
+    def undo():
+        autograd._make_grads = plain
+
+    autograd._make_grads = marked
+    return undo
 
 
 def _watch_loader(iterator, marks):
-    """Mark the first and the last thing that ``__next__`` of a loader does.
+    """Mark the first and the last thing that ``__next__`` of a loader does. What undoes it.
 
-    It reads ``_sampler_iter`` first and sets ``_num_yielded`` last (PyTorch 1.2 to 2.13).
+    It reads ``_profile_name`` first, once, and sets ``_num_yielded`` last; the name is also the
+    last thing that the iterator is given before its workers start (PyTorch 1.9 to 2.13).
     """
     process = observer.os.getpid
+    log, put = marks.log, marks.log.marks.append
 
-    def get_sampler(self):
-        if not marks.wait_began_ns and not marks.log.is_off:
-            marks.wait_begins()
-        return self.__dict__["_sampler_iter"]
+    def get_name(self):
+        put((rows.ASKED, clock(), None))
+        return self.__dict__["_profile_name"]
 
-    def set_sampler(self, value):
-        self.__dict__["_sampler_iter"] = value
-        if not marks.log.is_off and process() == marks.process:
-            marks.wait_begins()
+    def set_name(self, value):
+        self.__dict__["_profile_name"] = value
+        if process() == marks.process:
+            if not log.is_started:
+                log.start()
+            put((rows.MADE, clock(), None))
 
     def get_yielded(self):
         return self.__dict__["_num_yielded"]
 
     def set_yielded(self, value):
         self.__dict__["_num_yielded"] = value
-        if value and not marks.log.is_off:
-            marks.wait_ends()
+        if value:
+            put((rows.CAME, clock(), None))
             if marks.capture is not None:
                 observer.quietly(marks.capture.batch, self)
 
+    def undo():
+        del iterator._profile_name, iterator._num_yielded
+
     marks.process = process()
-    iterator._sampler_iter = property(get_sampler, set_sampler)
+    iterator._profile_name = property(get_name, set_name)
     iterator._num_yielded = property(get_yielded, set_yielded)
+    return undo
 
 
-def _watch_failures(log, marks):
+def _watch_failures(log):
     """Write down what ends the script; what it prints stays as it is."""
     plain = sys.excepthook
 
     def hook(kind, error, trace):
         if log.is_started and not log.is_off:
-            observer.quietly(_note, log, marks, kind, error, trace)
+            observer.quietly(_note, log, kind, error, trace)
         plain(kind, error, _without_our_frames(trace))
 
     sys.excepthook = hook
 
 
-def _note(log, marks, kind, error, trace):
+def _note(log, kind, error, trace):
     frames = []
     while trace is not None:
         code = trace.tb_frame.f_code
         frames.insert(0, [code.co_filename, trace.tb_lineno, code.co_name])
         trace = trace.tb_next
     is_full = "OutOfMemory" in kind.__name__ or "out of memory" in str(error).lower()
+    log.settle()
     log.event(
         "failure",
         kind=kind.__name__,
         message=str(error)[:2000],
         is_out_of_memory=is_full or kind is MemoryError,
-        phase="backward" if marks.backward_began_ns else "forward",
+        phase="backward" if log.made.is_in_backward else "forward",
         frames=frames[:40],
     )
 
