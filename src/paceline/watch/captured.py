@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.workload import Workload
-from paceline.model.reading.load import workload_from_report
+from paceline.model.reading.load import load_workload, workload_from_report
 from paceline.model.rewrite.optimizer import find_optimizer
 
 CAPTURE_FILE = "capture.json"
@@ -42,6 +42,7 @@ class CapturedJob:
         wrappers: Classes of PyTorch that spread the model over ranks.
         num_workers: Of the loader; None where none was seen.
         why_untraced: Why there is no graph; empty where there is one.
+        described: File of the model as its own framework describes it; empty where it was traced.
     """
 
     model: str
@@ -59,6 +60,7 @@ class CapturedJob:
     wrappers: tuple[str, ...]
     num_workers: int | None
     why_untraced: str
+    described: str = ""
 
     @property
     def words(self) -> dict[str, str]:
@@ -84,19 +86,22 @@ def read_capture(folder: Path) -> tuple[CapturedJob | None, Mapping[str, Any]]:
     """
     try:
         found = json.loads((folder / CAPTURE_FILE).read_text(encoding="utf-8"))
-        job = _job(found)
+        job = _job(found, folder)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None, {}
     report = found.get("report")
     return job, report if isinstance(report, dict) else {}
 
 
-def _job(found: Mapping[str, Any]) -> CapturedJob | None:
+def _job(found: Mapping[str, Any], folder: Path) -> CapturedJob | None:
     facts = found.get("facts")
     if not isinstance(facts, dict):
         return None
     precision, note, rewrite = _precision(facts.get("precision") or {})
     first = facts["optimizer"][0]
+    error = str(found.get("error") or "")
+    described = "" if error or not facts.get("described") else str(folder / facts["described"])
+    is_known = bool(found.get("report") or described)
     return CapturedJob(
         model=str(facts["model"]),
         num_parameters=int(facts["num_parameters"]),
@@ -112,7 +117,8 @@ def _job(found: Mapping[str, Any]) -> CapturedJob | None:
         world_size=int(facts["world_size"]),
         wrappers=tuple(map(str, facts["wrappers"])),
         num_workers=(facts["loader"] or {}).get("num_workers"),
-        why_untraced="" if found.get("report") else str(found.get("error") or "it was not traced"),
+        why_untraced="" if is_known else error or "it was not traced",
+        described=described,
     )
 
 
@@ -152,7 +158,7 @@ def workload_of(job: CapturedJob, report: Mapping[str, Any], *, name: str) -> Wo
     Raises:
         InvalidInputError: It was not traced, or its optimizer is none that paceline knows.
     """
-    if job.why_untraced or not report:
+    if job.why_untraced or not (report or job.described):
         raise InvalidInputError(
             f"the model of the script ({job.model}) cannot be traced: {job.why_untraced}",
             hint="write a function that builds it, and name that: docs/how-to/own-model.md",
@@ -162,4 +168,7 @@ def workload_of(job: CapturedJob, report: Mapping[str, Any], *, name: str) -> Wo
             f"the script's optimizer `{job.optimizer_class}` is none that paceline knows",
             hint="predict with one that keeps as much state: `--optimizer adamw`",
         )
+    if job.described:
+        found = load_workload(job.described, task="train", seq=job.seq, optimizer=job.optimizer)
+        return replace(found, name=name, title=name)
     return workload_from_report(dict(report), entry=name, task="train", optimizer=job.optimizer)

@@ -132,7 +132,7 @@ class Watcher:
         if not self.events.ranks and moment.elapsed_s > _UNSEEN_S and "unseen" not in self._said:
             self._said.add("unseen")
             self._say(
-                f"no loop of PyTorch was seen in {_UNSEEN_S:.0f} s: is it inside a container, or "
+                f"no loop of PyTorch or Keras was seen in {_UNSEEN_S:.0f} s: is it inside a container, or "
                 "started by `python -I`?"
             )
 

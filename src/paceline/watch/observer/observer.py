@@ -8,6 +8,7 @@ script: what goes wrong ends the observer and leaves one line that says so.
 import _thread
 import atexit
 import collections
+import functools
 import importlib.util
 import os
 import sys
@@ -26,7 +27,13 @@ clock = time.perf_counter_ns
 def begin(folder):
     """Wait for the imports that are observed."""
     log = Log(folder)
-    sys.meta_path.insert(0, _AfterImport({"torch": lambda: load("torch_steps").install(log)}))
+    names = {"torch": "torch_steps", "keras": "keras_steps"}
+    actions = {name: functools.partial(_install, own, log) for name, own in names.items()}
+    sys.meta_path.insert(0, _AfterImport(actions))
+
+
+def _install(name, log):
+    load(name).install(log)
 
 
 def load(name):

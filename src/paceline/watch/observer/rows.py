@@ -47,7 +47,7 @@ class Rows:
                 self._losses.append(what)
                 continue
             self.last_ns = now
-            if kind == HEARD or kind == MUTED:
+            if kind in (HEARD, MUTED):
                 self._is_muted = kind == MUTED
             elif self._is_muted:
                 continue

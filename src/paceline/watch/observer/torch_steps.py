@@ -4,6 +4,7 @@ Standard library and torch only; runs in the user's Python. No function of PyTor
 the user is called through one of ours, so that no traceback shows a frame of the observer.
 """
 
+import operator
 import sys
 
 import _paceline_observer as observer
@@ -239,6 +240,13 @@ def _watch_backward(autograd, marks):
     return undo
 
 
+class _Plain:
+    """What a loader has yielded, where it was marked before; an attribute of its own otherwise."""
+
+    def __get__(self, owner, _kind=None):
+        return self if owner is None else owner._paceline_yielded
+
+
 def _watch_loader(iterator, marks):
     """Mark the first and the last thing that ``__next__`` of a loader does. What undoes it.
 
@@ -259,22 +267,20 @@ def _watch_loader(iterator, marks):
                 log.start()
             put((rows.MADE, clock(), None))
 
-    def get_yielded(self):
-        return self.__dict__["_num_yielded"]
-
     def set_yielded(self, value):
-        self.__dict__["_num_yielded"] = value
+        self._paceline_yielded = value
         if value:
             put((rows.CAME, clock(), None))
             if marks.capture is not None:
                 observer.quietly(marks.capture.batch, self)
 
     def undo():
-        del iterator._profile_name, iterator._num_yielded
+        del iterator._profile_name
+        iterator._num_yielded = _Plain()
 
     marks.process = process()
     iterator._profile_name = property(get_name, set_name)
-    iterator._num_yielded = property(get_yielded, set_yielded)
+    iterator._num_yielded = property(operator.attrgetter("_paceline_yielded"), set_yielded)
     return undo
 
 
