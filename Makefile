@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax test-keras soak-frontends stories site gallery soak diagnose accuracy accuracy-fits accuracy-power accuracy-clusters \
+.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax test-keras soak-frontends soak-watch stories site gallery soak diagnose accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving panel features screens \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
@@ -81,6 +81,9 @@ soak-frontends: $(TEST_VENV)/.paceline  ## Read 10,000 damaged model files of ea
 
 soak-loop: $(TEST_VENV)/.paceline  ## Kill training runs in every way, and write benchmarks/loop.md (half an hour)
 	$(TEST_PYTHON) benchmarks/loop_soak.py --out benchmarks/loop.md
+
+soak-watch: $(TEST_VENV)/.paceline  ## Kill watchers, damage lines, hang ranks, plant what guards look for; into benchmarks/watch.md
+	for part in kills fuzz hangs guards; do $(TEST_PYTHON) benchmarks/watch_soak.py $$part || exit 1; done
 
 diagnose: $(TEST_VENV)/.paceline  ## Diagnose scripts with planted faults, and write benchmarks/diagnose.md (half an hour)
 	$(TEST_PYTHON) benchmarks/diagnose.py

@@ -112,7 +112,11 @@ def start(run: Run, *, more: Mapping[str, str] | None = None) -> Started:
     return Started(run=started, process=process)
 
 
-def wait(started: Started, look: Callable[[], object] = lambda: None) -> Run:
+def wait(
+    started: Started,
+    look: Callable[[], object] = lambda: None,
+    hear_signal: Callable[[int], object] = lambda _: None,
+) -> Run:
     """Wait for the end of a command, look at it meanwhile, and keep how it ended.
 
     Signals that reach the watcher go to the command; what it does about them is its own business.
@@ -120,9 +124,10 @@ def wait(started: Started, look: Callable[[], object] = lambda: None) -> Run:
     Args:
         started: What runs.
         look: Called twice a second, and once at the end.
+        hear_signal: Called with each signal that was passed on.
     """
     process = started.process
-    with _signals_to(process):
+    with _signals_to(process, hear_signal):
         while True:
             try:
                 status = process.wait(_POLL_S)
@@ -150,12 +155,15 @@ def end_like(status: int) -> int:
 
 
 @contextmanager
-def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _signals_to(
+    process: subprocess.Popen[bytes], hear_signal: Callable[[int], object]
+) -> Iterator[None]:
     """Inside, the command has the signals; those that were ignored before stay so (``nohup``)."""
 
     def pass_on(number: int, _frame: object) -> None:
         if number in _PASSED_ON:
             process.send_signal(number)
+            hear_signal(number)
 
     is_main = threading.current_thread() is threading.main_thread()
     wanted = (*_PASSED_ON, *_LEFT_TO_THE_COMMAND) if is_main else ()

@@ -15,7 +15,7 @@ from paceline.watch.steps import StepTimes, step_times
 from paceline.watch.where import Standing, standing
 
 #: Steps and seconds that a rate is judged over; a shorter look says nothing.
-_LEAST_STEPS, _LEAST_S = 20, 2.0
+_LEAST_STEPS, _LEAST_S = 20, 1.0
 #: Share of a step in waiting from which a device starves.
 _STARVED_FRAC = 0.3
 #: Share of its time in line for a core from which a machine is crowded.
@@ -33,8 +33,8 @@ class Notice:
     """One thing that a user should know.
 
     Attributes:
-        kind: ``fit``, ``memory``, ``slow``, ``starved``, ``stalled``, ``idle``, ``diverging``,
-            ``deadline`` or ``budget``; each is said once.
+        kind: ``fit``, ``memory``, ``slow``, ``starved``, ``stalled``, ``lost``, ``idle``,
+            ``diverging``, ``interruption``, ``deadline`` or ``budget``; each is said once.
         step: At which step; None before the first.
         text: What is seen, with its numbers.
         evidence: Where they come from.
@@ -78,6 +78,8 @@ class Look:
         job: What was read out of the script; None where nothing was.
         expectation: What it should do; None where nothing is expected.
         limits: What is to be kept.
+        signal: What came from outside and was passed on to the command; empty for nothing.
+        gone: Of each rank, whether its process is no more.
     """
 
     ranks: Sequence[RankEvents]
@@ -86,6 +88,8 @@ class Look:
     job: CapturedJob | None
     expectation: Expectation | None
     limits: Limits
+    signal: str = ""
+    gone: Sequence[bool] = ()
 
 
 def notices(look: Look) -> Iterator[Notice]:
@@ -95,6 +99,8 @@ def notices(look: Look) -> Iterator[Notice]:
     slowest = max(recent, key=lambda found: found.step_s, default=None)
     yield from _fit(look)
     yield from _out_of_memory(look)
+    yield from _interrupted(look)
+    yield from _lost(look)
     yield from _stalled(look, slowest)
     yield from _diverging(training)
     if slowest is not None and _is_settled(slowest):
@@ -206,6 +212,50 @@ def _stalled(look: Look, slowest: StepTimes | None) -> Iterator[Notice]:
         text=f"stalled for {format_duration(quiet_s, 2)}: {text}",
         evidence="; ".join(f"rank {one.rank} at {one.line}" for one in where if one.line),
         remedy=guilty[0].remedy,
+    )
+
+
+def _interrupted(look: Look) -> Iterator[Notice]:
+    if not look.signal:
+        return
+    done = max((len(one.steps) for one in look.ranks), default=0)
+    yield Notice(
+        kind="interruption",
+        step=done + 1,
+        text=f"{look.signal} came from outside: the place takes its machine back, or somebody ends "
+        "the job",
+        evidence="it was passed on to the command, which decides what it means",
+        remedy="a script that saves on that signal loses nothing: `paceline.loop.resume` does",
+    )
+
+
+def _lost(look: Look) -> Iterator[Notice]:
+    """A rank that is gone without a word, while another failed for it."""
+    failed = [
+        one
+        for one in look.ranks
+        if (last := one.last("failure")) and not last.get("is_out_of_memory")
+    ]
+    silent = [
+        one
+        for one, is_gone in zip(look.ranks, look.gone, strict=False)
+        if is_gone and one.steps and not one.has_ended and "failure" not in one.events
+    ]
+    if not failed or not silent:
+        return
+    names = ", ".join(
+        f"rank {one.rank} is gone since step {len(one.steps) + 1} or a little later"
+        for one in silent
+    )
+    other = failed[0].last("failure")
+    message = str(other.get("message", "")).partition("\n")[0][:160]
+    yield Notice(
+        kind="lost",
+        step=len(silent[0].steps) + 1,
+        text=f"{names}, without a word; rank {failed[0].rank} failed in "
+        f"{other.get('phase', 'its step')} for it",
+        evidence=message,
+        remedy="killed by the system (`dmesg` says so), ended by its own code, or its machine died",
     )
 
 

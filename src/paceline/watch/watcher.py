@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -15,7 +17,7 @@ from paceline.planfile import Interval
 from paceline.watch.captured import CAPTURE_FILE, CapturedJob, read_capture
 from paceline.watch.events import RankEvents, RunEvents
 from paceline.watch.expected import Expectation
-from paceline.watch.folder import Run, billed_usd
+from paceline.watch.folder import Run, billed_usd, process_started
 from paceline.watch.guards import Limits, Look, Notice, idle, notices
 from paceline.watch.verdict import RunSummary, summarise
 from paceline.writing import write_whole
@@ -106,12 +108,17 @@ class Watcher:
         self._say = say
         self._limits = limits or Limits()
         self._has_job = False
+        self._signal = ""
         self._said: set[str] = set()
         self._began_s = time.monotonic()
         #: Of each file, how far it was read when it last grew, and when that was.
         self._heard: dict[Path, tuple[int, float]] = {}
         if expectation is not None:
             self._keep_expectation()
+
+    def hear_signal(self, number: int) -> None:
+        """A signal came and was passed on to the command; it is told at the next look."""
+        self._signal = self._signal or signal.Signals(number).name
 
     def look(self) -> None:
         """Read on, and say what is new."""
@@ -125,6 +132,8 @@ class Watcher:
             job=self.job,
             expectation=self.expectation,
             limits=self._limits,
+            signal=self._signal,
+            gone=[self._is_gone(one) for one in self.events.ranks],
         )
         for notice in notices(moment):
             self._tell(notice)
@@ -132,8 +141,8 @@ class Watcher:
         if not self.events.ranks and moment.elapsed_s > _UNSEEN_S and "unseen" not in self._said:
             self._said.add("unseen")
             self._say(
-                f"no loop of PyTorch or Keras was seen in {_UNSEEN_S:.0f} s: is it inside a container, or "
-                "started by `python -I`?"
+                f"no loop of PyTorch or Keras was seen in {_UNSEEN_S:.0f} s: is it inside a "
+                "container, or started by `python -I`?"
             )
 
     def _look_for_idleness(self) -> None:
@@ -166,6 +175,13 @@ class Watcher:
 
     def _silent_s(self, rank: RankEvents) -> float:
         return time.monotonic() - self._heard[rank.path][1]
+
+    def _is_gone(self, rank: RankEvents) -> bool:
+        """Whether a rank of this machine has no process any more."""
+        pid, host = rank.begin.get("pid"), rank.begin.get("host")
+        if type(pid) is not int or host != platform.node() or self.run.on:
+            return False
+        return process_started(pid) is None
 
     def _take_job(self) -> None:
         if self._has_job or not (self.run.folder / CAPTURE_FILE).exists():
@@ -244,11 +260,11 @@ def _interval(value: Any) -> Any:
 def read_notices(folder: Path) -> Sequence[Notice]:
     """What was said of a run; lines that cannot be read are left out."""
     try:
-        lines = (folder / _NOTICES_FILE).read_text(encoding="utf-8").splitlines()
+        data = (folder / _NOTICES_FILE).read_bytes()
     except OSError:
         return ()
     found = []
-    for line in lines:
+    for line in data.split(b"\n"):
         try:
             found.append(Notice(**json.loads(line)))
         except (ValueError, TypeError, RecursionError):

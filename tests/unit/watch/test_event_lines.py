@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 from paceline.watch.events import RankEvents, read_run
+from paceline.watch.watcher import read_notices
 
 _STEP = ["step", 0, 1_000, 10, 20, 30, 40, 1, 1, [0.5]]
 
@@ -57,3 +58,9 @@ def test_rows_with_fields_of_other_types_are_damaged():
         events.take([json.dumps([*_STEP[:place], "x", *_STEP[place + 1 :]]).encode()])
     assert not events.steps
     assert events.num_damaged == len(_STEP) - 1
+
+
+def test_notices_that_are_no_text_are_left_out(tmp_path: Path):
+    good = {"kind": "slow", "step": 1, "text": "a", "evidence": "b", "remedy": "c"}
+    (tmp_path / "notices.jsonl").write_bytes(b'{"a\xe7\n' + json.dumps(good).encode() + b"\n[1]\n")
+    assert [one.kind for one in read_notices(tmp_path)] == ["slow"]

@@ -223,3 +223,21 @@ def test_an_idle_job_is_ended_and_says_so(tmp_path: Path):
 def test_a_busy_job_is_left_alone(tmp_path: Path):
     words = (sys.executable, "-c", "import time; t=time.time()\nwhile time.time()-t < 3: pass")
     assert run(words, runs=tmp_path, stop_idle="2s").status == 0
+
+
+def test_a_rank_that_is_gone_without_a_word_is_named_where_another_failed_for_it():
+    failed, gone = _rank(0, steps=6), _rank(1, steps=5)
+    failed.events["failure"] = [{"phase": "backward", "message": "Connection closed by peer"}]
+    (notice,) = (one for one in _look(failed, gone, gone=[True, True]) if one.kind == "lost")
+    assert "rank 1 is gone since step 6" in notice.text
+    assert "rank 0 failed in backward" in notice.text
+    gone.events["end"] = [{"event": "end"}]
+    assert not [one for one in _look(failed, gone, gone=[True, True]) if one.kind == "lost"]
+
+
+def test_a_signal_from_outside_is_told_once(tmp_path: Path):
+    said: list[str] = []
+    code = "import os, signal, time; signal.signal(15, signal.SIG_IGN); "
+    code += "os.kill(os.getppid(), 15); time.sleep(1.2)"
+    assert run((sys.executable, "-c", code), runs=tmp_path, on_notice=said.append).status == 0
+    assert len([line for line in said if "SIGTERM came from outside" in line]) == 1

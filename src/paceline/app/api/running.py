@@ -104,7 +104,7 @@ def run(
         started = start(own, more={**tracing_settings(), **choose})
         say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
         watcher = watch(started.run, idle_watch=_idle_watch(started, limits))
-        return watcher.summary(wait(started, partial(_look, watcher, started)))
+        return watcher.summary(wait(started, partial(_look, watcher, started), watcher.hear_signal))
     from paceline.app.truth.handing_over import LaunchFile, hand_over
 
     launch = None if chosen is None else LaunchFile(chosen.plan, choice)

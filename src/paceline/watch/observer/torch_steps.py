@@ -16,6 +16,8 @@ _HERE = __file__
 _LOOKS_PER_PEAK = 4
 #: Between losses that are read from a GPU.
 _BETWEEN_LOSSES_NS = 500_000_000
+#: What is said where memory is full: of a GPU, of a host.
+_FULL = ("out of memory", "can't allocate memory")
 #: Set where a script is run to be diagnosed (`torch_trials`).
 _TRIALS_VARIABLE = "PACELINE_TRIALS"
 
@@ -302,7 +304,8 @@ def _note(log, kind, error, trace):
         code = trace.tb_frame.f_code
         frames.insert(0, [code.co_filename, trace.tb_lineno, code.co_name])
         trace = trace.tb_next
-    is_full = "OutOfMemory" in kind.__name__ or "out of memory" in str(error).lower()
+    words = str(error).lower()
+    is_full = "OutOfMemory" in kind.__name__ or any(one in words for one in _FULL)
     log.settle()
     log.event(
         "failure",
