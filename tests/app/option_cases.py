@@ -292,7 +292,7 @@ MEASURED: dict[str, dict[str, str | None]] = {
     "infer m:f --data . --out o": {
         "--data": "..", "--out": "p", "--batch": "8", "--size": "64", "--normalise": "none",
         "--runtime": "torch", "--mode": "latency", "--device": "cuda", "--workers": "3",
-        "--scores": None, "--part": "64", "--python": "{no_python}",
+        "--scores": None, "--part": "64", "--export": "p.onnx", "--python": "{no_python}",
     },
     "run -- true": {
         "--choice": "2", "--quiet": None, "--runs": "{folder}", "--steps": "9",

@@ -36,7 +36,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return {
         "model": "a_module:model", "data": str(root), "out": str(tmp_path / "labels.parquet"),
         "batch": 4, "size": 16, "normalise": "imagenet", "runtime": "auto", "device": "cpu",
-        "threads": 2, "scores": True, "part": 8, "mode": "throughput",
+        "threads": 2, "scores": True, "part": 8, "mode": "throughput", "export": None,
     }  # fmt: skip
 
 
@@ -186,5 +186,16 @@ def test_of_two_runtimes_the_faster_is_taken(tmp_path: Path, monkeypatch) -> Non
     monkeypatch.setattr(runtimes, "_onnxruntime", lambda *_: lambda x: (time.sleep(0.02), x)[1])
     monkeypatch.setattr(runtimes, "_openvino", lambda *_: lambda x: x)
     monkeypatch.setattr(runtimes, "_TRIAL_S", 0.05)
-    assert runtimes.open_model(str(path), "auto", "cpu", torch.zeros(1))[1] == "openvino"
-    assert runtimes.open_model(str(path), "onnxruntime", "cpu", torch.zeros(1))[1] == "onnxruntime"
+    _, name, seconds = runtimes.open_model(str(path), "auto", "cpu", torch.zeros(1))
+    assert name == "openvino"
+    assert 0 < seconds < 0.02
+    asked = runtimes.open_model(str(path), "onnxruntime", "cpu", torch.zeros(1))
+    assert asked[1:] == ("onnxruntime", None)
+
+
+def test_an_export_without_its_packages_names_them(asked, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnx" else name)
+    path = str(tmp_path / "models" / "m.onnx")
+    with pytest.raises(LoopError, match=r"an export needs onnx .*pip install onnx"):
+        _infer({**asked, "export": path})
+    assert not Path(path).exists()

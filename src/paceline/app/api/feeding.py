@@ -39,6 +39,7 @@ class Inference:
         wall_s: Of this run.
         waited_s: In which the device waited for samples.
         device_s: In which the model ran.
+        predicted_device_s: As predicted from trials, where several runtimes were tried.
         after_s: In which rows were made and written.
         latency_p50_s: Of a batch, from asking for it to its outputs.
         latency_p99_s: Likewise.
@@ -54,6 +55,7 @@ class Inference:
     wall_s: float | None = None
     waited_s: float | None = None
     device_s: float | None = None
+    predicted_device_s: float | None = None
     after_s: float | None = None
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
@@ -73,6 +75,7 @@ def infer(
     workers: int | None = None,
     scores: bool = False,
     part: int | None = None,
+    export: str | None = None,
     python: str | None = None,
 ) -> Inference:
     """Run a trained model over data: decode, compute and write at once, and go on after any stop.
@@ -84,12 +87,14 @@ def infer(
         batch: Samples at once; one in latency mode.
         size: Pixels of a side of the square image.
         normalise: ``imagenet``: means and deviations of ImageNet; ``none``: bytes.
-        runtime: ``torch``, ``onnxruntime``, ``openvino``, or ``auto``: the fastest that is there.
+        runtime: ``torch``, ``onnxruntime``, ``openvino``, or ``auto``: predicted to be the fastest.
         mode: ``throughput``, or ``latency``: one sample at a time, with its latency.
         device: Such as ``cpu`` or ``cuda``.
         workers: Threads that decode; chosen while running if None.
         scores: Keep all scores, not only the highest.
         part: Rows that a stop may lose at most; 4,096 if None.
+        export: ONNX file to write of a ``module:function``: checked against PyTorch, for all
+            runtimes and for servers.
         python: The Python that has torch; found if None.
 
     Raises:
@@ -102,6 +107,7 @@ def infer(
         "runtime": read_word(runtime, get_args(Runtime), "runtime", command=_INFER_HELP),
         "mode": read_word(mode, get_args(Mode), "mode", command=_INFER_HELP),
         "device": device, "threads": workers, "scores": scores, "part": part,
+        "export": export,
     }  # fmt: skip
     found = ask_loop("inferring.inference", request, python=python, is_heard=True)
     return Inference(out=out, **found)

@@ -126,7 +126,7 @@ def infer(
         str, Option(help="imagenet: by its means and deviations; none: bytes.")
     ] = "imagenet",
     runtime: Annotated[
-        str, Option(help="torch, onnxruntime, openvino, or auto: the fastest there is.")
+        str, Option(help="torch, onnxruntime, openvino, or auto: predicted to be the fastest.")
     ] = "auto",
     mode: Annotated[str, Option(help="throughput, or latency: one at a time.")] = "throughput",
     device: Annotated[str, Option(metavar="cpu", help="cpu or cuda.")] = "cpu",
@@ -135,6 +135,9 @@ def infer(
     part: Annotated[
         int | None, Option(metavar="4096", help="Rows that a stop may lose at most.")
     ] = None,
+    export: Annotated[
+        str | None, Option(metavar="FILE", help="Write module:function as a checked ONNX file too.")
+    ] = None,
     python: common.Python = None,
 ) -> Answer:
     """Run a trained model over data into a Parquet file; after a stop it goes on where it was."""
@@ -142,7 +145,7 @@ def infer(
 
     found = run_model(
         model, data, out, batch=batch, size=size, normalise=normalise, runtime=runtime, mode=mode,
-        device=device, workers=workers, scores=scores, part=part, python=python,
+        device=device, workers=workers, scores=scores, part=part, export=export, python=python,
     )  # fmt: skip
     return answer_of("inference", found, "\n".join(_infer_lines(found)))
 
@@ -158,9 +161,11 @@ def _infer_lines(found: Inference) -> list[str]:
     lines = [f"{found.out}: {found.num_rows:,} rows{before}{damaged}"]
     if found.wall_s is None or found.samples_per_s is None or found.device_s is None:
         return lines
+    expected = found.predicted_device_s
+    predicted = "" if expected is None else f" (predicted {format_duration(expected)})"
     lines.append(
         f"{found.samples_per_s:,.0f} samples/s by {found.runtime}: "
-        f"{format_duration(found.wall_s)}, the model {format_duration(found.device_s)}, "
+        f"{format_duration(found.wall_s)}, the model {format_duration(found.device_s)}{predicted}, "
         f"waiting for input {format_duration(found.waited_s or 0)}, "
         f"rows {format_duration(found.after_s or 0)}"
     )

@@ -10,8 +10,12 @@ from ..decode import DamagedSample, decode, pixels_of
 from ..order import seed_of
 from ..readers.records import NO_LABEL
 
-#: Where the time of some samples went: seconds of the clock and of the core, by stage.
-Spent = namedtuple("Spent", ["samples", "read_s", "read_cpu_s", "work_s", "work_cpu_s"])
+#: Where the time of some samples went: seconds of the clock and of the core, by stage; and of the
+#: core around the stages, for the queue of batches.
+Spent = namedtuple(
+    "Spent", ["samples", "read_s", "read_cpu_s", "work_s", "work_cpu_s", "around_cpu_s"],
+    defaults=[0.0],
+)  # fmt: skip
 NOTHING = Spent(0, 0.0, 0.0, 0.0, 0.0)
 
 _PROBED = 100

@@ -115,6 +115,7 @@ class Threads:
             thread.join()
 
     def _run(self, number):
+        began_cpu = time.thread_time()
         while True:
             with self._changed:
                 while not self._is_closed and (number >= self._active or not self._turn_waits()):
@@ -122,9 +123,10 @@ class Threads:
                 if self._is_closed:
                     return
                 work, first = self._turns.popleft()
-            self._fill(work, first)
+            began_cpu = self._fill(work, first, began_cpu)
 
-    def _fill(self, work, first):
+    def _fill(self, work, first, began_cpu):
+        """Fill a turn; all that this thread's core did since ``began_cpu`` is its cost."""
         rows = range(first, min(first + self.rows_a_turn, len(work.share.indices)))
         indices = work.share.indices[first : first + len(rows)]
         damaged, spent = [], NOTHING
@@ -134,13 +136,16 @@ class Threads:
         except Exception as error:  # noqa: BLE001 - raised again where the batch is asked for
             work.error = error
         inputs = labels = None
+        ended_cpu = time.thread_time()
+        around_s = ended_cpu - began_cpu - spent.read_cpu_s - spent.work_cpu_s
         with self._changed:
             work.damaged.extend(damaged)
             work.left -= len(rows)
-            self.spent = added(self.spent, spent)
+            self.spent = added(self.spent, spent._replace(around_cpu_s=around_s))
             self.num_filled += len(rows)
             if work.left == 0:
                 self._changed.notify_all()
+        return ended_cpu
 
     def _turn_waits(self):
         return bool(self._turns) or (len(self._works) < self.ahead and self._more())

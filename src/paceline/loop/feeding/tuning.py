@@ -2,7 +2,7 @@
 
 A sample takes ``work_s`` of a core and waits ``wait_s`` for storage. On ``cores`` cores, ``n``
 threads make ``min(n / (work_s + wait_s), cores / work_s)`` samples a second, so that
-``cores * (1 + wait_s / work_s)`` of them are enough; more cost switches and memory.
+``cores * (1 + wait_s / work_s)`` of them are busy; one more works while another hands over.
 """
 
 import math
@@ -41,9 +41,9 @@ def expected_per_s(spent, num_threads, cores):
 
 
 def enough_threads(spent, cores):
-    """Fewest threads that use all cores."""
+    """Fewest threads that use all cores, and a spare one."""
     work_s, wait_s = _cost(spent)
-    return max(1, min(_MOST_THREADS, math.ceil(cores * (1 + wait_s / work_s) - 0.25)))
+    return max(1, min(_MOST_THREADS, math.ceil(cores * (1 + wait_s / work_s) + 0.75)))
 
 
 def _cost(spent):
@@ -52,7 +52,8 @@ def _cost(spent):
     Waiting for a core shows in both stages alike: only what reading waits beyond that is storage.
     """
     crowding = max(1.0, spent.work_s / spent.work_cpu_s) if spent.work_cpu_s > 0 else 1.0
-    work_s = max((spent.work_cpu_s + spent.read_cpu_s) / spent.samples, 1e-9)
+    core_s = spent.work_cpu_s + spent.read_cpu_s + spent.around_cpu_s
+    work_s = max(core_s / spent.samples, 1e-9)
     wait_s = max(0.0, spent.read_s - crowding * spent.read_cpu_s) / spent.samples
     return work_s, wait_s
 
@@ -74,6 +75,7 @@ class Tuner:
         self.choice, self.num_threads = None, cores
         self._start, self._filled, self._waited_s = clock(), 0, 0.0
         self._rates, self._trials, self._settled_at = {}, None, None
+        self._is_repeated = False
 
     def after_batch(self, waited_s):
         """Note how long a batch was waited for; change the number if it is time for that."""
@@ -89,7 +91,8 @@ class Tuner:
             return
         number = enough_threads(spent, self.cores)
         self.choice = Choice(number, expected_per_s(spent, number, self.cores), None)
-        self._trials = [number, number + max(1, number // 2), max(1, number - 1)]
+        others = {number + max(1, number // 2), max(1, number - 1)} - {number}
+        self._trials = [number, *sorted(others)]
         self._try(self._trials.pop(0))
 
     def _try(self, number):
@@ -109,21 +112,28 @@ class Tuner:
             self._trials = None
             self._settle(self.choice.num_threads, rate, now)
         else:
-            self._rates[self.num_threads] = rate
+            self._rates.setdefault(self.num_threads, []).append(rate)
             self._next_trial(now)
 
     def _next_trial(self, now):
-        waiting = [n for n in self._trials if n not in self._rates]
-        if waiting:
-            self._trials = waiting[1:]
-            self._try(waiting[0])
+        """Try what is left; what then looks better is tried against the first once more.
+
+        Of a number's windows the best counts: other programs only ever slow one.
+        """
+        if self._trials:
+            self._try(self._trials.pop(0))
             return
         first = self.choice.num_threads
-        best = max(self._rates, key=lambda n: self._rates[n])
-        if self._rates[best] < _LEAST_GAIN * self._rates[first]:
-            best = first
-        self._trials = None
-        self._settle(best, self._rates[best], now)
+        rates = {number: max(found) for number, found in self._rates.items()}
+        best = max(rates, key=lambda number: rates[number])
+        is_better = first not in rates or rates[best] >= _LEAST_GAIN * rates[first]
+        if is_better and best != first and not self._is_repeated:
+            self._is_repeated, self._trials = True, [best]
+            self._try(first)
+            return
+        best = best if is_better else first
+        self._is_repeated, self._trials = False, None
+        self._settle(best, rates[best], now)
 
     def _settle(self, number, rate, now):
         self.choice = self.choice._replace(num_threads=number, measured_per_s=rate)
@@ -136,5 +146,5 @@ class Tuner:
         if is_bound and now - self._settled_at > _AGAIN_S:
             number = self.choice.num_threads
             self._rates = {}
-            self._trials = [number + 1, max(1, number - 1)]
+            self._trials = sorted({number + 1, max(1, number - 1)} - {number})
             self._try(number)

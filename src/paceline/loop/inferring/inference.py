@@ -28,8 +28,9 @@ def infer(request, say):
 
     Args:
         request: With ``model``, ``data``, ``out``, ``batch``, ``size``, ``normalise``
-            (``imagenet`` or ``none``), ``runtime``, ``device``, ``threads``, ``scores``, ``part``
-            and ``mode`` (``throughput``, or ``latency``: one sample at a time).
+            (``imagenet`` or ``none``), ``runtime``, ``device``, ``threads``, ``scores``, ``part``,
+            ``export`` (an ONNX file to write, or None) and ``mode`` (``throughput``, or
+            ``latency``: one sample at a time).
         say: Function that is given a line.
 
     Raises:
@@ -50,15 +51,16 @@ def infer(request, say):
     start = parts.done()
     if start:
         say("infer: %d of %d rows are there" % (start, count))
-    run, runtime = open_model(
-        request["model"], request["runtime"], request["device"], _example(fed)
+    run, runtime, batch_s = open_model(
+        request["model"], request["runtime"], request["device"], _example(fed), request["export"]
     )
+    predicted_s = None if batch_s is None else batch_s * (count - start) / batch
     fed.load_state_dict({"epoch": 0, "position": start, "seed": 0, "count": count})
     times = _run(fed, run, parts, start, request["scores"])
     parts.join()
     return {
         "num_rows": count, "num_done_before": start, "is_complete": True, "runtime": runtime,
-        "num_damaged": len(fed.damaged), **times,
+        "num_damaged": len(fed.damaged), "predicted_device_s": predicted_s, **times,
     }  # fmt: skip
 
 

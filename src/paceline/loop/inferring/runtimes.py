@@ -4,6 +4,7 @@ A model file is data: weights that would have to be unpickled are refused.
 """
 
 import importlib
+import math
 import os
 import sys
 import time
@@ -12,20 +13,26 @@ import numpy as np
 import torch
 
 from ..errors import LoopError
+from .artefact import first_of, write_checked
 
 RUNTIMES = ("torch", "onnxruntime", "openvino")
 _PICKLED = (".pt", ".pth", ".pkl", ".bin", ".ckpt", ".pt2")
 _TRIAL_S = 0.5
 
 
-def open_model(model, runtime, device, example):
-    """What turns a batch ``[n, ...]`` into a CPU tensor ``[n, classes]``, and its name.
+def open_model(model, runtime, device, example, export=None):
+    """What turns a batch ``[n, ...]`` into a CPU tensor ``[n, classes]``, its name, and its pace.
 
     Args:
         model: ``module:function`` that returns a ``torch.nn.Module``, or an ONNX file.
-        runtime: One of ``RUNTIMES``, or ``auto``: of those installed, the fastest on ``example``.
+        runtime: One of ``RUNTIMES``, or ``auto``: of those that can, the one that is predicted to
+            take least time, by trials on ``example``.
         device: Such as ``cpu`` or ``cuda``.
         example: A batch.
+        export: ONNX file that a ``module:function`` is written to, checked, for all runtimes.
+
+    Returns:
+        ``(run, name, seconds)``: of a batch like the example, None where nothing was tried.
 
     Raises:
         LoopError: No such model, or nothing here runs it.
@@ -35,11 +42,35 @@ def open_model(model, runtime, device, example):
             "`%s` would have to be unpickled, which runs code" % model,
             "name module:function that builds the model and loads safetensors, or an ONNX file",
         )
-    if model.endswith(".onnx"):
-        return _of_onnx(model, runtime, device, example)
-    if runtime not in ("auto", "torch"):
-        raise LoopError("%s runs ONNX files, not `%s`" % (runtime, model), "export the model first")
-    return _of_torch(model, device), "torch"
+    is_file = model.endswith(".onnx")
+    if is_file and export:
+        raise LoopError("`%s` is an ONNX file already" % model, "leave --export out")
+    if is_file and not os.path.exists(model):
+        raise LoopError("no file `%s`" % model, "name an ONNX file")
+    found = {} if is_file else {"torch": _of_torch(model, device)}
+    if export:
+        write_checked(found["torch"].module, example.to(device), export)
+    if is_file or export:
+        found.update(_of_onnx(model if is_file else export, device))
+    if runtime != "auto":
+        found = {name: run for name, run in found.items() if name == runtime}
+    if not found:
+        raise LoopError(*_missing(model, runtime, is_file))
+    if len(found) == 1:
+        return next((run, name, None) for name, run in found.items())
+    seconds = _batch_s(found, example)
+    best = min(seconds, key=lambda name: seconds[name])
+    return found[best], best, seconds[best]
+
+
+def _missing(model, runtime, is_file):
+    """What is in the way, and what to do."""
+    if is_file and runtime == "torch":
+        return "torch runs no ONNX file", "onnxruntime or openvino do"
+    if is_file:
+        named = "onnxruntime, or openvino" if runtime == "auto" else runtime
+        return "nothing here runs `%s`" % model, "pip install " + named
+    return "%s runs ONNX files, not `%s`" % (runtime, model), "--export FILE.onnx writes one"
 
 
 def _of_torch(model, device):
@@ -60,29 +91,17 @@ def _of_torch(model, device):
 
     def run(inputs):
         with torch.inference_mode():
-            return _first(built(inputs.to(device, non_blocking=True))).float().cpu()
+            return first_of(built(inputs.to(device, non_blocking=True))).float().cpu()
 
+    run.module = built
     return run
 
 
-def _of_onnx(path, runtime, device, example):
-    if not os.path.exists(path):
-        raise LoopError("no file `%s`" % path, "name an ONNX file")
+def _of_onnx(path, device):
+    """Each installed runtime with the file loaded."""
     makers = {"onnxruntime": _onnxruntime, "openvino": _openvino}
-    if runtime != "auto" and runtime not in makers:
-        raise LoopError("%s runs no ONNX file" % runtime, "onnxruntime or openvino do")
-    found = {}
-    for name in makers if runtime == "auto" else [runtime]:
-        made = _made(makers[name], path, device)
-        if made is not None:
-            found[name] = made
-    if not found:
-        raise LoopError("nothing here runs `%s`" % path, "pip install onnxruntime, or openvino")
-    if len(found) == 1:
-        return next((run, name) for name, run in found.items())
-    rates = {name: _rate(run, example) for name, run in found.items()}
-    best = max(rates, key=lambda name: rates[name])
-    return found[best], best
+    made = {name: _made(make, path, device) for name, make in makers.items()}
+    return {name: run for name, run in made.items() if run is not None}
 
 
 def _made(make, path, device):
@@ -117,18 +136,15 @@ def _plain(inputs):
     return np.ascontiguousarray(inputs.cpu().numpy())
 
 
-def _rate(run, example):
-    """Batches per second, after one that is not counted."""
-    run(example)
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() - start < _TRIAL_S:
+def _batch_s(found, example):
+    """Seconds of a batch by each, tried by turns: the best of several, as others only slow it."""
+    seconds = dict.fromkeys(found, math.inf)
+    for run in found.values():
         run(example)
-        count += 1
-    return count / (time.perf_counter() - start)
-
-
-def _first(outputs):
-    """The scores: the output itself, ``logits`` of it, or the first of several."""
-    if hasattr(outputs, "logits"):
-        return outputs.logits
-    return outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+    end = time.perf_counter() + _TRIAL_S * len(found)
+    while time.perf_counter() < end or math.inf in seconds.values():
+        for name, run in found.items():
+            start = time.perf_counter()
+            run(example)
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    return seconds

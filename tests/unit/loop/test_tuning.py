@@ -1,0 +1,75 @@
+"""How many threads feed: from the model, then from trials that must repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.loop.feeding.filling import Spent
+from paceline.loop.feeding.tuning import Tuner, enough_threads, expected_per_s
+
+CORES = 2
+
+
+class _Host:
+    """Threads on a stand-in host: samples per second are a function of their number."""
+
+    def __init__(self, rate_of, spent: Spent) -> None:
+        self.rate_of, self.spent = rate_of, spent
+        self.now = self.num_filled = 0.0
+        self.num_threads, self.history = CORES, []
+
+    def resize(self, number: int) -> None:
+        self.num_threads = number
+        self.history.append(number)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.num_filled += seconds * self.rate_of(self.num_threads, self.now)
+
+
+def _spent(work_s: float, wait_s: float, around_s: float = 0.0) -> Spent:
+    return Spent(100, 100 * wait_s, 0.0, 100 * work_s, 100 * work_s, 100 * around_s)
+
+
+def _tuned(rate_of, spent: Spent, *, waited_s: float = 0.1, num_windows: int = 12) -> Tuner:
+    host = _Host(rate_of, spent)
+    tuner = Tuner(host, CORES, clock=lambda: host.now)
+    for _ in range(5 * num_windows):
+        host.pass_time(0.1)
+        tuner.after_batch(waited_s)
+    return tuner
+
+
+def _by_model(work_s: float, wait_s: float):
+    return lambda number, _: min(number / (work_s + wait_s), CORES / work_s)
+
+
+@pytest.mark.parametrize(("work_s", "wait_s"), [(1e-3, 0.0), (1e-3, 4e-3), (1e-3, 2e-2)])
+def test_the_model_keeps_all_cores_busy(work_s: float, wait_s: float) -> None:
+    rate_of, spent = _by_model(work_s, wait_s), _spent(work_s, wait_s)
+    number = enough_threads(spent, CORES)
+    assert rate_of(number, 0) == pytest.approx(CORES / work_s)
+    assert expected_per_s(spent, number, CORES) == pytest.approx(CORES / work_s)
+    found = _tuned(rate_of, spent).choice
+    assert found == (number, pytest.approx(CORES / work_s), pytest.approx(CORES / work_s))
+
+
+def test_what_the_queue_costs_counts_as_work() -> None:
+    assert expected_per_s(_spent(9e-4, 0.0, 1e-4), 3, CORES) == pytest.approx(2000)
+
+
+def test_one_window_that_others_disturbed_moves_nothing() -> None:
+    def rate_of(number: int, now: float) -> float:
+        return 1000 if 0.1 < now < 0.55 else 2000
+
+    assert _tuned(rate_of, _spent(1e-3, 0.0)).choice.num_threads == 3
+
+
+def test_more_threads_are_kept_where_they_give_more_twice() -> None:
+    found = _tuned(lambda number, _: 400 * number, _spent(1e-3, 0.0)).choice
+    assert (found.num_threads, found.measured_per_s) == (4, pytest.approx(1600))
+
+
+def test_a_consumer_that_does_not_wait_ends_the_trials() -> None:
+    tuner = _tuned(_by_model(1e-3, 0.0), _spent(1e-3, 0.0), waited_s=0.0)
+    assert tuner.choice.num_threads == tuner.num_threads == 3
