@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import warnings
 
 import torch
 
@@ -77,9 +78,10 @@ def _exported(model, example):
     several = example if len(example) > 1 else torch.cat([example, example])
     sizes = {"inputs": {0: torch.export.Dim("batch", min=1)}}
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of the exporter's own code: the check decides.
             return torch.onnx.export(
-                _Scores(model), (several,), dynamo=True, dynamic_shapes=sizes, verbose=False,
+                _Scores(model).eval(), (several,), dynamo=True, dynamic_shapes=sizes, verbose=False,
                 input_names=[INPUT], output_names=[OUTPUT],
             )  # fmt: skip
     except Exception as error:  # noqa: BLE001 - the exporter raises a score of types
