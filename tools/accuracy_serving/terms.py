@@ -1,11 +1,12 @@
 """Terms of engines and devices that published services fit, each source left out in turn.
 
 The host's time between two steps (``step_s`` of ``stack/data/engines.toml``) is the median, over
-sources, of each source's median of measured less predicted time of a step: of weights in 16 bits on
-one device of NVIDIA's with at most 64 requests in flight, where kernels are best known. The level
-of a kind of device (``prediction/data/device_kinds.csv``) is the mean of its sources' medians,
-drawn towards none as by one source more. A source that is left out is judged with the terms of the
-others; without any other the term is none.
+sources, of each source's median of measured less predicted time of a step: on NVIDIA's devices,
+with at most 64 requests in flight and no weights in 4-bit integers, where kernels are best known.
+The level of a kind of device (``prediction/data/device_kinds.csv``) is the mean of its sources'
+medians, drawn towards none as by one source more. Sources of fewer than eight rows say nothing of
+a term. A source that is left out is judged with the terms of the others; without any other the
+term is none.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from paceline.scoring.naming.serving import engine_of
 from paceline.shipped import shipped_rows
 
 Z_80 = 1.2815515655446004
-#: Devices with fewer rows are not shown apart.
+#: Devices with fewer rows are not shown apart, and sources say nothing of a term.
 _LEAST_ROWS = 8
 #: Beyond, requests wait for a cache, and steps are of unlike sizes.
 _MOST_IN_FLIGHT = 64
-_OTHER_MAKERS = re.compile(r"instinct|max 1|gaudi|tpu|ascend|m\d ", re.IGNORECASE)
+_INTEGERS = re.compile(r"int4|awq|gptq|4-bit|w4|q4", re.IGNORECASE)
+_OTHER_MAKERS = re.compile(r"instinct|max 1|gaudi|tpu|ascend|\bm\d ", re.IGNORECASE)
 _KINDS = re.compile(r"gaudi", re.IGNORECASE)
 
 
@@ -109,9 +111,8 @@ def judged(row: Mapping[str, str], answer: Mapping[str, str]) -> Judged | None:
 
 
 def _is_best_known(row: Mapping[str, str], stated: Mapping[str, str], device: str) -> bool:
-    is_wide = row["precision"].lower() in ("16-bit", "bf16", "fp16")
+    is_wide = not _INTEGERS.search(row["precision"])
     is_small = float(stated.get("concurrency") or math.inf) <= _MOST_IN_FLIGHT
-    is_small &= row["n_gpus"] == "1"
     return is_wide and is_small and not _OTHER_MAKERS.search(device)
 
 
@@ -131,9 +132,9 @@ def terms(found: Sequence[Judged]) -> dict[str, float]:
     fitted = {}
     for name in sorted({one.term for one in found if one.term}):
         own = [one for one in found if one.term == name and one.is_fitted]
-        if not own:
-            continue
         medians = _by_source(own, lambda one: one.own)
+        if not medians:
+            continue
         is_level = own[0].is_level
         fitted[name] = (
             sum(medians) / (len(medians) + 1) if is_level else max(float(np.median(medians)), 0.0)
@@ -142,8 +143,12 @@ def terms(found: Sequence[Judged]) -> dict[str, float]:
 
 
 def _by_source(found: Sequence[Judged], value: Callable[[Judged], float]) -> list[float]:
-    sources = sorted({one.source for one in found})
-    return [float(np.median([value(x) for x in found if x.source == one])) for one in sources]
+    groups = [rows for _, rows in _grouped(found, lambda one: one.source)]
+    return [float(np.median([value(x) for x in rows])) for rows in groups if _says(rows)]
+
+
+def _says(rows: Sequence[Judged]) -> bool:
+    return len(rows) >= _LEAST_ROWS
 
 
 def left_out(found: Sequence[Judged]) -> Iterator[tuple[Judged, float]]:
@@ -184,7 +189,7 @@ def _line_of_term(name: str, rows: list[Judged]) -> str:
     def shown(value: float) -> str:
         return f"x {math.exp(value):.2f}" if rows[0].is_level else f"{value * 1e3:.2f} ms"
 
-    sources = sorted({one.source for one in rows})
+    sources = sorted(name for name, own in _grouped(rows, lambda one: one.source) if _says(own))
     without = "; ".join(
         f"{source.rpartition('/')[2]}: "
         + shown(terms([one for one in rows if one.source != source]).get(name, 0.0))

@@ -100,6 +100,18 @@ def test_replicas_of_a_machine_have_devices_of_their_own_behind_a_router() -> No
     assert "server engine-1:8000;" in router
 
 
+def test_replicas_on_rocm_have_an_image_and_see_their_own_devices() -> None:
+    rocm = plans.stack(platform="rocm", platform_version="7.2", min_driver=None)
+    plan = plans.service()
+    plan = replace(plan, choices=(replace(plan.choices[0], stack=rocm),))
+    made = deploy(plan, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+    services = yaml.safe_load(made.files[0].text)["services"]
+    second = services["engine-1"]
+    assert "rocm" in second["image"]
+    assert second["devices"] == ["/dev/kfd", "/dev/dri"]
+    assert second["environment"]["HIP_VISIBLE_DEVICES"] == "4,5,6,7"
+
+
 def test_a_cluster_scales_with_the_requests_that_wait() -> None:
     plain = deployed("kubernetes")
     assert "ScaledObject" not in plain.files[0].text

@@ -353,7 +353,7 @@ def _compose_service(server: Server, number: int, *, is_alone: bool) -> dict[str
         "image": server.image,
         "entrypoint": [docker.literal(word) for word in server.words()],
         "ports": [f"{server.port}:{server.port}"] if is_alone else None,
-        "environment": {_TOKEN: f"${{{_TOKEN}:-}}"} if _is_named(server) else None,
+        "environment": _environment(server, devices) or None,
         "volumes": None if _is_named(server) else [weights],
         "ipc": "host",
         "healthcheck": {
@@ -363,9 +363,18 @@ def _compose_service(server: Server, number: int, *, is_alone: bool) -> dict[str
         },
         "deploy": {"resources": {"reservations": {"devices": [reserved]}}} if is_cuda else None,
         "devices": None if is_cuda else ["/dev/kfd", "/dev/dri"],
+        "group_add": None if is_cuda else ["video"],
         "restart": "unless-stopped",
     }
     return without_none(found)
+
+
+def _environment(server: Server, devices: list[str]) -> dict[str, str]:
+    """Of a replica: its token, and its own devices where a container sees those of all."""
+    found = {_TOKEN: f"${{{_TOKEN}:-}}"} if _is_named(server) else {}
+    if server.job.stack.platform == "rocm":
+        found["HIP_VISIBLE_DEVICES"] = ",".join(devices)
+    return found
 
 
 def _router(names: list[str], port: int) -> str:
