@@ -111,6 +111,10 @@ def scaling_curve(
     wanted = sorted(set(counts))
     if strategy is not None:
         tried = _stated_jobs(asked, strategy, wanted, batch)
+        if not batch.global_batch and not batch.batch_per_device:
+            sized = tried.sized(batch)
+            shared = simulate(*sized.pairs(asked), calibration=calibration)
+            tried = sized.settled(shared, cluster)
         found = _stated(asked, tried, simulate(*tried.pairs(asked), calibration=calibration))
         return _curve(_sure(found, widest_log_sigma), cluster, num_items)
     if not batch.global_batch and not batch.batch_per_device:
@@ -157,14 +161,6 @@ class _Asked:
             return found
         sharded = Strategy.from_degrees(dp=most, sharding="zero3")
         shared = simulate(*self.on(most, sharded, sizes), calibration=self.calibration)
-        return 1 if any(shared.reasons) else settled_batch(sizes, shared, self.cluster)
-
-    def settled_parts(self, wanted: Strategy, count: int, rule: BatchRule) -> int:
-        """Items of a microbatch by default, of a strategy on so many devices."""
-        sizes = [size for size in batch_sizes(rule) if size * wanted.num_parts <= _most(rule)]
-        if len(sizes) < 2:
-            return 1
-        shared = simulate(*self.on(count, wanted, sizes), calibration=self.calibration)
         return 1 if any(shared.reasons) else settled_batch(sizes, shared, self.cluster)
 
     def fits(self, steps: Steps) -> bool:
@@ -242,11 +238,6 @@ def batch_sizes(rule: BatchRule) -> list[int]:
     """Batches of one device among which the default is chosen: powers of two."""
     sizes = (2**power for power in range(_MAX_DEFAULT_BATCH.bit_length()))
     return [size for size in sizes if size <= (rule.max_global_batch or _MAX_DEFAULT_BATCH)]
-
-
-def _most(rule: BatchRule) -> float:
-    """Items that a step may have."""
-    return rule.max_global_batch or math.inf
 
 
 def settled_batch(sizes: Sequence[int], alone: Steps, cluster: Cluster) -> int:
@@ -409,35 +400,55 @@ def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stated:
-    """A strategy at several counts, and counts at which it cannot be."""
+    """A strategy at several counts, in one or more batches, and counts at which it cannot be."""
 
-    jobs: dict[int, Job]
+    jobs: tuple[tuple[int, Job], ...]
     failures: dict[int, PacelineError]
 
     def pairs(self, asked: _Asked) -> tuple[list[Job], list[Machine]]:
         """What to simulate."""
-        return [*self.jobs.values()], [asked.machine(count) for count in self.jobs]
+        return [job for _, job in self.jobs], [asked.machine(count) for count, _ in self.jobs]
+
+    def sized(self, rule: BatchRule) -> _Stated:
+        """The same in each microbatch that may be the default; in one at least."""
+        most = rule.max_global_batch or math.inf
+        jobs = tuple(
+            (count, replace(job, batch=size))
+            for count, job in self.jobs
+            for size in batch_sizes(rule)
+            if size == 1 or size * job.strategy.num_parts <= most
+        )
+        return replace(self, jobs=jobs)
+
+    def settled(self, steps: Steps, cluster: Cluster) -> _Stated:
+        """At each count the microbatch that keeps the devices busy, of some that were simulated."""
+        found: dict[int, Job] = {}
+        for count in dict.fromkeys(count for count, _ in self.jobs):
+            rows = [row for row, (other, _) in enumerate(self.jobs) if other == count]
+            shared, sizes = steps.take(rows), [int(self.jobs[row][1].batch) for row in rows]
+            is_one = len(sizes) == 1 or any(shared.reasons)
+            best = 1 if is_one else settled_batch(sizes, shared, cluster)
+            found[count] = self.jobs[rows[sizes.index(best)]][1]
+        return replace(self, jobs=tuple(found.items()))
 
 
 def _stated_jobs(
     asked: _Asked, strategy: Strategy, counts: Sequence[int], rule: BatchRule
 ) -> _Stated:
-    """One strategy on each count; by default the fewest items per replica that keep it busy."""
-    jobs: dict[int, Job] = {}
+    """One strategy on each count, in the batch that is stated; else in microbatches of one."""
+    jobs: list[tuple[int, Job]] = []
     failures: dict[int, PacelineError] = {}
     for count in counts:
         try:
             wanted = at_count(strategy, count)
-            if rule.global_batch or rule.batch_per_device:
-                items = rule.global_batch or count * (rule.batch_per_device or 1)
-                check_batch(wanted, items)
-                batch = items // wanted.num_parts
-            else:
-                batch = asked.settled_parts(wanted, count, rule)
-            jobs[count] = replace(asked.job, strategy=wanted, batch=batch)
+            each = count * rule.batch_per_device if rule.batch_per_device else wanted.num_parts
+            items = rule.global_batch or each
+            check_batch(wanted, items)
+            job = replace(asked.job, strategy=wanted, batch=items // wanted.num_parts)
+            jobs.append((count, job))
         except InvalidInputError as error:
             failures[count] = error
-    return _Stated(jobs=jobs, failures=failures)
+    return _Stated(jobs=tuple(jobs), failures=failures)
 
 
 def _stated(asked: _Asked, tried: _Stated, steps: Steps) -> list[_Found]:
@@ -451,7 +462,7 @@ def _stated(asked: _Asked, tried: _Stated, steps: Steps) -> list[_Found]:
     failures, capacity_bytes = dict(tried.failures), asked.cluster.capacity_bytes
     found: dict[int, _Found] = {}
     needed_bytes = steps.needed_bytes()
-    for row, (count, job) in enumerate(tried.jobs.items()):
+    for row, (count, job) in enumerate(tried.jobs):
         reason = steps.reasons[row]
         if isinstance(reason, (InvalidInputError, DoesNotFitError)):
             failures[count] = reason
