@@ -6,7 +6,7 @@ import pytest
 from accuracy_serving.terms import Judged, left_out, terms
 
 
-def rows(source, own, count=4, term="vllm", step_s=0.01):
+def rows(source, own, count=8, term="vllm", step_s=0.01):
     """Rows whose steps take so much longer than predicted without a term."""
     predicted_s = step_s - own + 0.002
     return [
@@ -25,7 +25,7 @@ def test_a_term_is_what_makes_its_rows_right():
 
 
 def test_a_source_counts_once_however_many_rows_it_has():
-    few, many = (terms([*rows("a", 0.004, n), *rows("b", 0.001)]) for n in (1, 900))
+    few, many = (terms([*rows("a", 0.004, n), *rows("b", 0.001)]) for n in (8, 900))
     assert few["vllm"] == pytest.approx(many["vllm"])
 
 
@@ -36,3 +36,9 @@ def test_a_left_out_source_is_judged_by_the_others_and_alone_by_none():
     assert ratios["b"] == pytest.approx(math.log(0.010 / 0.012))
     alone = [ratio for _, ratio in left_out(rows("a", 0.003))]
     assert alone[0] == pytest.approx(math.log(0.010 / 0.007))
+
+
+def test_a_source_of_a_few_rows_says_nothing_of_a_term():
+    enough, few = rows("a", 0.003), rows("b", 0.009, count=7)
+    assert terms([*enough, *few]) == terms(enough)
+    assert terms(few) == {}
