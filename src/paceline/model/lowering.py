@@ -97,13 +97,15 @@ def rewritten(graph: Graph, configuration: Configuration) -> Program:
     follows the size of the whole.
     """
     once = replace(
-        configuration, checkpointing="none", checkpoint_blocks="1", offload="none",
-        accumulates=False,
+        configuration, checkpointing="none", checkpoint_blocks="1", checkpoint_inputs="freed",
+        offload="none", accumulates=False,
     )  # fmt: skip
     program = _at_precision(graph, once)
     if configuration.checkpointing != "none":
         segments = SegmentShare.parse(configuration.checkpoint_blocks)
-        program = checkpointed(program, configuration.checkpointing, segments)
+        program = checkpointed(
+            program, configuration.checkpointing, segments, configuration.checkpoint_inputs
+        )
     program = fused(program, configuration)
     program = _offloaded(program, configuration)
     return _accumulating(program) if configuration.accumulates else program

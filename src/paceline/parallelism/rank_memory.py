@@ -92,7 +92,10 @@ def rank_memory(
     whole = np.maximum(state_bytes + kept_bytes + held.transient_bytes[of_row], updating)
     count = np.zeros_like(whole)
     alone = np.flatnonzero(table.pp == 1)
-    whole[alone, 0], count[alone, 0] = _single_stage(table, variants, parts, alone)
+    buffered = fabric.profile.keeps_gradients
+    whole[alone, 0], count[alone, 0] = _single_stage(
+        table, variants, parts, alone, buffered=buffered
+    )
     largest = held.largest_bytes[of_row]
     _, mid, high = process_bytes(whole, count, largest, platform=fabric.platform)
     fullest = (np.arange(len(table)), whole.argmax(axis=1))
@@ -188,13 +191,14 @@ class _Shares:
 
 def _single_stage(
     table: StrategyTable, variants: Sequence[Variant], parts: Sequence[tuple[Owned, _Shares]],
-    rows: IntArray,
+    rows: IntArray, *, buffered: bool,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Live bytes of ranks that run all blocks, at their fullest, and of how many storages.
 
     In the only microbatch gradients come as backward goes, while what forward kept goes; later ones
-    add to those that are there. Gradients are split as soon as their block is done. At each moment
-    experts and others are there in the shares that they have of the whole.
+    add to those that are there, as all do where gradients lie in buffers. Gradients are split as
+    soon as their block is done. At each moment experts and others are there in the shares that they
+    have of the whole.
 
     Returns:
         (num_rows,) each.
@@ -207,8 +211,9 @@ def _single_stage(
             continue
         point, costs = table.point[rows[mine]], variant.costs
         moments, shares = costs.moments.at(point), kept.take(mine)
+        is_first = (table.microbatches[rows[mine]] == 1) & (not buffered)
         once, again = (live_bytes(one, shares) for one in (moments, accumulated(moments)))
-        live[mine] = np.where(table.microbatches[rows[mine]] == 1, once, again)
+        live[mine] = np.where(is_first, once, again)
         count[mine] = costs.num_allocations[point]
     return live, count
 

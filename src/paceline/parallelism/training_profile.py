@@ -46,6 +46,7 @@ class TrainingProfile:
             of sharing each expert (Megatron-LM with ``expert-tensor-parallel-size 1``).
         hides_exchange: Whether tokens travel while another microbatch is computed (Megatron-LM's
             ``overlap-moe-expert-parallel-comm``).
+        keeps_gradients: Whether gradients lie in buffers that are there from the start of a step.
         host: Whose kernels run, and whose host dispatches them.
     """
 
@@ -62,6 +63,7 @@ class TrainingProfile:
     tokens_once: bool
     whole_experts: bool
     hides_exchange: bool
+    keeps_gradients: bool
     host: str = _USUAL
 
     def bucket_size_bytes(
@@ -84,6 +86,7 @@ class TrainingProfile:
         return replace(
             self,
             gathers_ahead=other.gathers_ahead,
+            keeps_gradients=other.keeps_gradients,
             bucket_bytes=other.bucket_bytes,
             bucket_parameters=other.bucket_parameters,
             bucket_parameters_per_rank=other.bucket_parameters_per_rank,

@@ -119,4 +119,6 @@ def behaving(cluster: Cluster, job: Job) -> Cluster:
     )
     if "gathers-ahead" in job.habits:
         profile = profile.with_optimizer_of(find_training_profile("megatron"))
+    if "even-layers" in job.habits:
+        profile = replace(profile, cut="layers")
     return replace(cluster, profile=profile)

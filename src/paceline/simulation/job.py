@@ -22,9 +22,17 @@ from paceline.stack.engines import EngineProfile, engine_in
 #: Engine's ``userbuffers``), which recipes of models with expert ranks leave off; the hooks of each
 #: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`);
 #: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
-#: accumulate under ``no_sync`` (accelerate, Lightning Fabric).
+#: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
+#: stages get equal numbers of layers rather than equal cost.
 Habit = Literal[
-    "tokens-once", "whole", "hidden", "gathers-ahead", "hidden-sums", "hooks", "whole-gradients"
+    "tokens-once",
+    "whole",
+    "hidden",
+    "gathers-ahead",
+    "hidden-sums",
+    "hooks",
+    "whole-gradients",
+    "even-layers",
 ]
 HABITS: tuple[Habit, ...] = get_args(Habit)
 

@@ -26,10 +26,12 @@ class Trainer:
     Attributes:
         name: Of its row.
         settings: As ``--rewrite`` reads them.
+        dropout: Share that attention and residuals drop where a model says nothing.
     """
 
     name: str
     settings: str
+    dropout: float = 0.0
 
 
 @cache
@@ -43,12 +45,13 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
     >>> trainer_of("torchtune", trains_all=True).settings
     'training_format=pure,loss=chunked,results=dropped'
     >>> trainer_of("PyTorch", trains_all=True)
-    Trainer(name='another trainer', settings='')
+    Trainer(name='another trainer', settings='', dropout=0.0)
     """
     for row in shipped_rows("stack", "trainers.csv"):
         fits = re.fullmatch(row["pattern"], framework, re.IGNORECASE)
         if fits and (not row["needs"] or trains_all):
-            return Trainer(name=row["name"], settings=row["settings"])
+            dropout = float(row["dropout"] or 0.0)
+            return Trainer(name=row["name"], settings=row["settings"], dropout=dropout)
     return Trainer(name="another trainer", settings="")
 
 

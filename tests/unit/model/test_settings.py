@@ -16,7 +16,7 @@ VALUES = {
     "training_format": ("pure", "pure"), "accumulates": ("yes", True),
     "frozen_weights": ("int4", "int4"), "inference_format": ("autocast", "autocast"),
     "loss": ("chunked", "chunked"), "adapter_inputs": ("cast", "cast"),
-    "results": ("dropped", "dropped"),
+    "results": ("dropped", "dropped"), "checkpoint_inputs": ("kept", "kept"),
 }  # fmt: skip
 
 

@@ -72,6 +72,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
         for name in ("wide", "fused", "fused-wide", "chunked", "recomputed")
     ],
     "results": [{"results": "dropped"}],
+    "checkpoint_inputs": [{"checkpoint_inputs": "kept", "checkpointing": "block"}],
     "adapter_inputs": [
         {"adapter_inputs": name, "lora_rank": 8, "training_format": "pure"}
         for name in ("cast", "dropped")

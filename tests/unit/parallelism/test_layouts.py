@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,10 +12,11 @@ from tests.unit.parallelism.links_of_tests import make_link
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.sharded_memory import PeakMoments
-from paceline.parallelism.memory.training_state import Part, TrainingState
+from paceline.parallelism.memory.training_state import Part, TiedState, TrainingState
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.schedule.layouts import Layout, layout
 from paceline.parallelism.schedule.pipeline_timing import distinct_pipelines
+from paceline.parallelism.schedule.stages import balanced_cuts
 from paceline.parallelism.schedule.table import KINDS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
 from paceline.prediction.prediction import Points
@@ -23,6 +25,13 @@ from paceline.prediction.prediction import Points
 MOMENTS = ("whole", "states", "update", "gradients", "parameters")
 #: Of a batch of one: saved activations, and those alive for a moment.
 HELD = st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), min_size=4, max_size=12)
+
+
+def tied_to_ends(num_blocks: int) -> npt.NDArray[np.bool_]:
+    """One parameter that the first and the last block read."""
+    ends = np.zeros((1, num_blocks), dtype=np.bool_)
+    ends[0, [0, -1]] = True
+    return ends
 
 
 def variant(
@@ -44,6 +53,11 @@ def variant(
         weight_s=rising[None],
         tensor_s=0.1 * rising[None],
         state=TrainingState(1e6 * np.tile(rising, (len(Part), 2, 1))),
+        tied=TiedState(
+            values=np.full((len(Part), 2, 1), 1e5),
+            reads=tied_to_ends(num_blocks),
+            home=np.zeros(1, dtype=np.int64),
+        ),
         saved_bytes=np.asarray(saved)[None],
         put_off_bytes=1e3 * rising[None],
         boundary_bytes=boundary * rising[None],
@@ -73,12 +87,29 @@ def test_cutting_loses_nothing(held: list[tuple[float, float]], num_stages: int)
     for stages, blocks in (
         (found.forward_s, costs.forward_s), (found.backward_s, costs.backward_s),
         (found.weight_s, costs.weight_s), (found.tensor_s, costs.tensor_s),
-        (found.state.parameters[0], costs.state.parameters[0]),
         (found.saved_bytes, costs.saved_bytes),
         (found.put_off_bytes, costs.put_off_bytes),
     ):  # fmt: skip
         assert len(stages) == num_stages
         assert stages.sum() == pytest.approx(blocks.sum())
+
+
+@given(held=HELD, num_stages=st.integers(1, 4))
+def test_both_ends_keep_what_both_read(held: list[tuple[float, float]], num_stages: int) -> None:
+    """A tied embedding is there twice, on the last stage too, unless one stage has both ends."""
+    one, found = cut(held, num_stages)
+    more = found.state.parameters[0] - np.add.reduceat(
+        one.costs.state.parameters[0], np.flatnonzero(starts(one, num_stages))
+    )
+    expected = np.zeros(num_stages)
+    expected[-1] = one.costs.tied.values[Part.PARAMETERS, 0, 0] if num_stages > 1 else 0.0
+    assert more == pytest.approx(expected)
+
+
+def starts(one: Variant, num_stages: int) -> npt.NDArray[np.bool_]:
+    """Blocks that begin a stage, as work is balanced."""
+    work = one.costs.forward_s[0] + one.costs.backward_s[0]
+    return np.isin(np.arange(len(work)), balanced_cuts(work, num_stages))
 
 
 @given(held=HELD)

@@ -24,6 +24,7 @@ KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "pure"]
 TrainingFormat = Literal["usual", "autocast", "narrow-autocast", "half-weights", "pure"]
 Loss = Literal["plain", "wide", "fused", "fused-wide", "chunked", "recomputed"]
 AdapterInputs = Literal["shared", "cast", "dropped"]
+CheckpointInputs = Literal["freed", "kept"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,9 @@ class Configuration:
         checkpointing: What is recomputed in backward instead of kept.
         checkpoint_blocks: Which blocks are recomputed: all one by one (``1``), all in segments of
             so many (``2``), or so many of every few (``2/4``).
+        checkpoint_inputs: What enters a block that is computed again, and its gradient: ``freed``
+            once the block has run backward, or ``kept`` until backward has ended, as FSDP1's hooks
+            on frozen blocks keep them under reentrant checkpoints.
         platform: Whose kernels and saved tensors the lowering follows.
         channels_last: Whether convolutions run in NHWC.
         attention: Kernel family used for scaled-dot-product attention: ``flash`` is what the
@@ -80,6 +84,7 @@ class Configuration:
     compiler: Compiler = "eager"
     checkpointing: Checkpointing = "none"
     checkpoint_blocks: str = "1"
+    checkpoint_inputs: CheckpointInputs = "freed"
     platform: Platform = "cuda"
     channels_last: bool = True
     attention: AttentionKernels = "flash"

@@ -8,6 +8,7 @@ is kept, everything inside it is computed again just before its backward pass
 convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone. A
 share of blocks, or segments of several blocks, are `SegmentShare`. What blocks hand on beside
 their output, such as keys and values of a cache, is not held: transformers turns ``use_cache`` off.
+What enters a block and its gradient may be kept until backward has ended (``checkpoint_inputs``).
 
 Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; Korthikanti et al.,
 arXiv 2205.05198, section 5 (selective).
@@ -22,7 +23,7 @@ import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.block_names import repeated_child
-from paceline.model.graph.costs import Checkpointing
+from paceline.model.graph.costs import Checkpointing, CheckpointInputs
 from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
 from paceline.model.graph.program import (
     OUTLIVES,
@@ -78,14 +79,16 @@ WHOLE_BLOCKS = SegmentShare()
 
 
 def checkpointed(
-    program: Program, how: Checkpointing, segments: SegmentShare = WHOLE_BLOCKS
-) -> Program:
+    program: Program, how: Checkpointing, segments: SegmentShare = WHOLE_BLOCKS,
+    inputs: CheckpointInputs = "freed",
+) -> Program:  # fmt: skip
     """``program`` with activations of its blocks computed again in the backward pass.
 
     Args:
         program: A training step.
         how: What is computed again.
         segments: How blocks are put together, and which of them are computed again.
+        inputs: What becomes of what enters them.
     """
     if how == "none" or not np.isfinite(program.first_backward()):
         return program
@@ -99,8 +102,35 @@ def checkpointed(
     program = without_results(program, block >= 0)
     is_forward = program.ops.position < program.first_backward()
     dropped = _dropped(program, block, is_forward)
+    if inputs == "kept":
+        program = _with_inputs_kept(program, block)
     program = _recomputed(program, block, is_forward, dropped)
     return program.ordered().with_lives_over_uses()
+
+
+def _with_inputs_kept(program: Program, block: IntArray) -> Program:
+    """What passes between blocks alive until backward has ended, and so its gradients.
+
+    A reentrant checkpoint computes its block on a detached input, whose gradient is a leaf's. FSDP1
+    reshards a block without trained parameters by a hook on that leaf, and holds the hook until
+    backward is over: neither the input nor its gradient can go before.
+
+    Source: torch/distributed/fsdp/_runtime_utils.py, `_register_post_backward_reshard_only_hook`;
+    torch/autograd/graph.py, `register_multi_grad_hook` (read 2026-11-23).
+    """
+    stores, reads = program.stores, program.reads
+    born = block[np.maximum(stores.birth, 0)]
+    enters = (block[reads.op] >= 0) & (block[reads.op] != born[reads.storage])
+    leaves = (born[reads.storage] >= 0) & (block[reads.op] != born[reads.storage])
+    is_late = program.ops.position >= program.first_backward()
+    passes = np.zeros(len(stores), dtype=bool)
+    passes[reads.storage[np.where(is_late[reads.op], leaves, enters)]] = True
+    passes &= (stores.birth >= 0) & (stores.owner == Owner.ACTIVATION)
+    passes &= stores.elements[:, 1:].any(axis=1)
+    backward = np.flatnonzero(program.ops.phase == Phase.BACKWARD)
+    end = backward[np.argmax(program.ops.position[backward])]
+    kept = passes & (program.position_of(stores.death) < program.ops.position[end])
+    return replace(program, stores=replace(stores, death=np.where(kept, end, stores.death)))
 
 
 def _block_of_op(program: Program) -> IntArray:

@@ -127,18 +127,74 @@ def training_state(
         num_blocks: How many there are.
         is_expert: Storages of the graph that hold experts, (num_storages,).
     """
-    owner, parameter = program.stores.owner, parameter_of(program)
-    of_expert = np.pad(is_expert, (0, len(owner) - len(is_expert)))
+    counted = _by_parameter(program, configuration)
+    of_expert = np.pad(is_expert, (0, len(program.stores) - len(is_expert)))
     cell = of_expert * num_blocks + block_of_op[home_op(program)]
+    rows = [np.bincount(cell, values, minlength=2 * num_blocks) for values in counted]
+    return TrainingState(np.array(rows).reshape(len(Part), 2, num_blocks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TiedState:
+    """Of parameters that several blocks read, such as a table that makes the logits too.
+
+    Attributes:
+        values: As `TrainingState` has them of each, (num_parts, 2, num_tied).
+        reads: Which blocks read them, (num_tied, num_blocks).
+        home: Block that counts each in `training_state`, (num_tied,).
+    """
+
+    values: FloatArray
+    reads: BoolArray
+    home: IntArray
+
+    def beyond_home(self, cuts: IntArray) -> FloatArray:
+        """What stages hold of them beside the one that is their home, (num_parts, 2, num_stages).
+
+        Source: Megatron-LM, core/models/common/language_module,
+        ``setup_embeddings_and_output_layer``: the last stage has a copy of the
+        embedding, whose gradients are summed with the first's.
+        """
+        held = np.logical_or.reduceat(self.reads, cuts, axis=1)
+        held[np.arange(len(self.home)), np.searchsorted(cuts, self.home, side="right") - 1] = False
+        return np.asarray(self.values @ held)
+
+
+def tied_state(
+    program: Program,
+    configuration: Configuration,
+    block_of_op: IntArray,
+    num_blocks: int,
+    is_expert: BoolArray,
+) -> TiedState:
+    """Parameters that several blocks read in forward. Arguments are those of `training_state`."""
+    reads, stores = program.reads, program.stores
+    rows = program.ops.phase[reads.op] == Phase.FORWARD
+    rows &= stores.owner[reads.storage] == Owner.PARAMETER
+    found = np.zeros((len(stores), num_blocks), dtype=np.bool_)
+    found[reads.storage[rows], block_of_op[reads.op[rows]]] = True
+    tied = np.flatnonzero(found.sum(axis=1) > 1)
+    counted = (
+        _by_parameter(program, configuration)[:, tied] if len(tied) else np.zeros((len(Part), 0))
+    )
+    of_expert = np.pad(is_expert, (0, len(stores) - len(is_expert)))[tied]
+    return TiedState(
+        values=np.stack([counted * ~of_expert, counted * of_expert], axis=1),
+        reads=found[tied],
+        home=block_of_op[home_op(program)[tied]],
+    )
+
+
+def _by_parameter(program: Program, configuration: Configuration) -> FloatArray:
+    """Each part of what belongs to a parameter, at its storage, (num_parts, num_storages)."""
+    owner, parameter = program.stores.owner, parameter_of(program)
     is_updated = np.zeros(len(owner), dtype=np.bool_)
     is_updated[parameter[(owner == Owner.GRADIENT) & (parameter >= 0)]] = True
-    rows = np.zeros((len(Part), 2 * num_blocks))
+    rows = np.zeros((len(Part), len(owner)))
     for part, (chosen, values) in _counted(program, configuration, is_updated).items():
         counted = chosen & (parameter >= 0)
-        rows[part] = np.bincount(
-            cell[parameter[counted]], values[counted], minlength=2 * num_blocks
-        )
-    return TrainingState(rows.reshape(len(Part), 2, num_blocks))
+        rows[part] = np.bincount(parameter[counted], values[counted], minlength=len(owner))
+    return rows
 
 
 def _counted(

@@ -28,7 +28,12 @@ from paceline.parallelism.memory.block_memory import (
     boundary_bytes,
 )
 from paceline.parallelism.memory.sharded_memory import PeakMoments, peak_moments
-from paceline.parallelism.memory.training_state import TrainingState, training_state
+from paceline.parallelism.memory.training_state import (
+    TiedState,
+    TrainingState,
+    tied_state,
+    training_state,
+)
 from paceline.parallelism.memory.weight_gradients import makes_weight_gradients
 from paceline.parallelism.split import (
     CallTable,
@@ -79,6 +84,7 @@ class BlockCosts:
         update_bytes_per_s: Rate at which the optimizer moves its bytes; without one, infinite.
         state: What the rank keeps to train them, (num_parts, 2, num_blocks): what every expert rank
             holds alike, and experts that are split between ranks.
+        tied: Of it, parameters that several blocks read: every stage that does keeps them.
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
         put_off_bytes: What gradients of weights need besides, where they are made later, same
             shape.
@@ -104,6 +110,7 @@ class BlockCosts:
     update_host_s: float
     update_bytes_per_s: float
     state: TrainingState
+    tied: TiedState
     saved_bytes: FloatArray
     put_off_bytes: FloatArray
     boundary_bytes: FloatArray
@@ -190,6 +197,7 @@ def block_costs(
         update_host_s=ops.update_host_s,
         update_bytes_per_s=ops.update_bytes_per_s,
         state=work.state,
+        tied=work.tied,
         saved_bytes=memory.saved_bytes,
         put_off_bytes=memory.put_off_bytes,
         boundary_bytes=work.boundary_bytes,
@@ -231,6 +239,7 @@ class _RankWork:
         block: Block of each, (num_ops,).
         lowered: Their costs.
         state: What is kept to train each block.
+        tied: Of it, what several blocks read.
         moments: Live bytes at the moments that can be the peak.
         memory: Activations of each block.
         calls: What ranks that share blocks exchange.
@@ -244,6 +253,7 @@ class _RankWork:
     block: IntArray
     lowered: LoweredPass
     state: TrainingState
+    tied: TiedState
     moments: PeakMoments
     memory: BlockMemory
     calls: CallTable
@@ -275,6 +285,7 @@ def _rank_work(
         block=block,
         lowered=lowered,
         state=training_state(program, how, block, len(names), rank.is_expert),
+        tied=tied_state(program, how, block, len(names), rank.is_expert),
         moments=peak_moments(lowered, points),
         memory=block_memory(program, block, len(names), points),
         calls=calls_that_run(rank.graph, how, rank.calls),

@@ -141,8 +141,31 @@ def in_flight(schedule: Schedule, *, num_ranks: int) -> FloatArray:
         return np.minimum(float(count), num_ranks - rank)
     if schedule.kind == "zbh1":
         return np.full(num_ranks, float(min(count, num_ranks)))
+    return np.asarray(_num_warm(schedule, num_ranks) / chunks)
+
+
+def chunks_in_flight(schedule: Schedule, *, num_ranks: int) -> FloatArray:
+    """The same for each chunk by itself, (num_chunks, num_ranks).
+
+    What a rank runs forward before its first backward: groups of ``num_ranks`` microbatches pass
+    all chunks, so that of the last chunk, with head and loss, few are ever held.
+
+    >>> schedule = Schedule(kind="interleaved", num_microbatches=8, num_chunks=3)
+    >>> chunks_in_flight(schedule, num_ranks=4)[:, 3].tolist()
+    [4.0, 4.0, 1.0]
+    """
+    if schedule.kind != "interleaved":
+        return in_flight(schedule, num_ranks=num_ranks)[None]
+    groups, rest = np.divmod(_num_warm(schedule, num_ranks), num_ranks * schedule.num_chunks)
+    before = num_ranks * np.arange(schedule.num_chunks)[:, None]
+    return np.asarray(groups * num_ranks + np.clip(rest - before, 0.0, num_ranks))
+
+
+def _num_warm(schedule: Schedule, num_ranks: int) -> FloatArray:
+    """Forward passes of chunks before the first backward of each rank, interleaved."""
+    rank, chunks = np.arange(num_ranks), schedule.num_chunks
     warm = 2.0 * (num_ranks - rank - 1.0) + (chunks - 1.0) * num_ranks + 1.0
-    return np.asarray(np.minimum(count * chunks, warm) / chunks)
+    return np.asarray(np.minimum(schedule.num_microbatches * chunks, warm))
 
 
 def num_put_off(schedule: Schedule, *, num_ranks: int) -> FloatArray:

@@ -91,7 +91,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         tensor_s=rows[5],
         start_s=start_s,
         ahead_s=ahead_s,
-        state=TrainingState(per_stage(costs.state.values, cuts)),
+        state=TrainingState(per_stage(costs.state.values, cuts) + costs.tied.beyond_home(cuts)),
         saved_bytes=saved_bytes,
         put_off_bytes=put_off_bytes,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,

@@ -15,6 +15,7 @@ from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.collectives.times import RankGroup, send_recv_s
 from paceline.parallelism.memory.training_state import Part, TrainingState
 from paceline.parallelism.schedule.bubbles import (
+    chunks_in_flight,
     in_flight,
     num_put_off,
     pipeline_s,
@@ -95,8 +96,9 @@ class Pipelines:
                 getattr(held, name)[rows, :pp] = stacked.max(axis=1)
             state = np.stack([self.layouts[row].state.values for row in rows.tolist()], axis=2)
             held.state.values[:, :, rows, :pp] = _per_rank(state, chunks)
-            saved_bytes = _per_rank(self._stacked(rows, "saved_bytes"), chunks)
-            held.activation_bytes[rows, :pp] = saved_bytes * in_flight(schedule, num_ranks=pp)
+            flying = chunks_in_flight(schedule, num_ranks=pp).ravel()
+            saved_bytes = _per_rank(self._stacked(rows, "saved_bytes") * flying, chunks)
+            held.activation_bytes[rows, :pp] = saved_bytes
             if schedule.kind == "zbh1":
                 put_off_bytes = self._stacked(rows, "put_off_bytes")
                 held.activation_bytes[rows, :pp] += put_off_bytes * num_put_off(

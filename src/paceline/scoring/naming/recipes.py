@@ -17,6 +17,7 @@ from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import HABITS, Habit
 
+_CUT = re.compile(r"sequence[ _-]parallel|\bSP\b(?! ?[=:]? ?0)")
 _RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
 
 
@@ -25,9 +26,11 @@ class TrainingRecipe:
     """What a framework's recipe of training does beside the degrees that a row states.
 
     Attributes:
-        is_megatron: Weights in 16 bits beside the optimizer's own, sequences cut where layers are
-            not, gathers behind the next forward pass.
+        is_megatron: Weights in 16 bits beside the optimizer's own, gathers behind the next forward
+            pass.
+        cuts_sequence: Tensor ranks cut sequences where layers are not cut.
         sends_once: Tokens go once to each node and rank.
+        even_layers: Stages get equal numbers of layers.
         hides_exchange: Tokens travel while another microbatch is computed.
         hides_tensor_sums: What tensor ranks exchange travels behind products, chunk by chunk.
         hooks: What gathers the parameters of each block takes the host long.
@@ -36,6 +39,8 @@ class TrainingRecipe:
     """
 
     is_megatron: bool = False
+    cuts_sequence: bool = False
+    even_layers: bool = False
     sends_once: bool = False
     hides_exchange: bool = False
     hides_tensor_sums: bool = False
@@ -54,6 +59,7 @@ class TrainingRecipe:
             "hidden-sums": self.hides_tensor_sums,
             "hooks": self.hooks,
             "whole-gradients": self.keeps_gradients,
+            "even-layers": self.even_layers,
         }
         return tuple(habit for habit in HABITS if said[habit])
 
@@ -116,7 +122,7 @@ def strategy_of(
     how = "" if pp == 1 else f"@interleaved{degrees.chunks}" if degrees.chunks > 1 else "@1f1b"
     is_alone = dp * cp * ep == 1 or has_adapters
     sharding = "" if is_alone else _sharding(row, degrees, recipe)
-    cuts = "+sp" if tp > 1 and recipe.is_megatron else ""
+    cuts = "+sp" if tp > 1 and (recipe.cuts_sequence or _CUT.search(row.parallelism)) else ""
     return Strategy.parse(f"{mesh}{how}/mb{count}{sharding}{cuts}")
 
 
@@ -130,7 +136,8 @@ def _microbatches(row: Row, items: float) -> int:
 
 def _sharding(row: Row, degrees: Degrees, recipe: TrainingRecipe) -> str:
     """As stated, else as the recipes of a framework have it."""
-    stated = "zero3" if degrees.is_fully_sharded else sharding_of(row.parallelism)
+    said = f"{row.parallelism}, {row.flags}" if recipe.is_megatron else row.parallelism
+    stated = "zero3" if degrees.is_fully_sharded else sharding_of(said)
     sharding = stated if stated != "none" else recipe.sharding
     return f"+{sharding}" if sharding else ""
 
@@ -154,6 +161,8 @@ def recipe_of(row: Row, device: str) -> TrainingRecipe:
     line = next(fitting_lines("training_recipes.csv", asked))
     flags = (
         "is_megatron",
+        "cuts_sequence",
+        "even_layers",
         "sends_once",
         "hides_exchange",
         "hides_tensor_sums",

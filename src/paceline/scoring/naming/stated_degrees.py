@@ -27,7 +27,7 @@ _SHARDED = re.compile(
 _GRADIENTS_SHARDED = re.compile(
     r"shard_grad_op|zero[- ]?(stage ?)?2|sharding stage 2|os\+g", re.IGNORECASE
 )
-_STATES_SHARDED = re.compile(r"zero|sharding stage 1", re.IGNORECASE)
+_STATES_SHARDED = re.compile(r"zero|sharding stage 1|distributed[ _-]optimizer", re.IGNORECASE)
 #: Layers laid out over devices one after the other, as ``device_map`` of Hugging Face does.
 _LAYERS_SPLIT = re.compile(r"layers split over (\d+)", re.IGNORECASE)
 #: Ranks that share an item where only their number is known: how many as tensor ranks at most.

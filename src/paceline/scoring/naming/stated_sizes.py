@@ -31,6 +31,7 @@ class _Sizes:
     vocab: int
     gated: int = 0
     tied: int = 0
+    dropout: float = 0.0
 
     def num_parameters(self) -> float:
         """Without biases and norms."""
@@ -44,11 +45,13 @@ class _Sizes:
         return (
             f"transformer:layers={self.layers},hidden={self.hidden},heads={self.heads},"
             f"kv_heads={self.kv_heads},ffn={self.ffn},vocab={self.vocab},gated={self.gated},{kind},"
-            f"tied={self.tied}"
+            f"tied={self.tied}" + (f",dropout={self.dropout:g}" if self.dropout else "")
         )
 
 
-def stated_sizes(remarks: Mapping[str, str], row: Mapping[str, str]) -> str:
+def stated_sizes(
+    remarks: Mapping[str, str], row: Mapping[str, str], *, dropout: float = 0.0
+) -> str:
     """The entry of a dense language model whose sizes a row states; empty if it does not.
 
     Whether the feed-forward layer is gated and the embedding tied is what comes nearest to the
@@ -57,6 +60,7 @@ def stated_sizes(remarks: Mapping[str, str], row: Mapping[str, str]) -> str:
     Args:
         remarks: By key: hidden, layers, heads and the like.
         row: Cells by column.
+        dropout: What the trainer drops where nobody says.
 
     >>> sizes = {"hidden": "4096", "layers": "32", "heads": "32", "ffn": "11008", "vocab": "32000"}
     >>> stated_sizes(sizes, {"params_m": "6738"})[-30:]
@@ -64,7 +68,7 @@ def stated_sizes(remarks: Mapping[str, str], row: Mapping[str, str]) -> str:
     >>> stated_sizes(sizes, {"params_m": "9657"}), stated_sizes(sizes, {"model": "t5 test"})
     ('', '')
     """
-    plain = _plain(remarks, row)
+    plain = _plain(remarks, row, dropout)
     if plain is None or remarks.get("experts") or _OTHERS.search(row.get("model", "")):
         return ""
     stated = float(row.get("params_m") or 0.0) * 1e6
@@ -84,7 +88,7 @@ _USUAL_HEAD = 128
 _TIES = {"yes": (1,), "no": (0,)}
 
 
-def _plain(remarks: Mapping[str, str], row: Mapping[str, str]) -> _Sizes | None:
+def _plain(remarks: Mapping[str, str], row: Mapping[str, str], dropout: float) -> _Sizes | None:
     hidden, layers, heads = (_whole(remarks.get(key, "")) for key in ("hidden", "layers", "heads"))
     heads = heads or hidden // _USUAL_HEAD
     vocab = _whole(remarks.get("vocab", "")) or _usual_vocabulary(row.get("model", ""))
@@ -93,7 +97,7 @@ def _plain(remarks: Mapping[str, str], row: Mapping[str, str]) -> _Sizes | None:
     kv_heads, ffn = (_whole(remarks.get(key, "")) for key in ("kv_heads", "ffn"))
     return _Sizes(
         layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads or heads,
-        ffn=ffn or 4 * hidden, vocab=vocab,
+        ffn=ffn or 4 * hidden, vocab=vocab, dropout=dropout,
     )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ _NARROW_BASE = (
     (re.compile(r"nf4|fp4|int4|4-?bit|4/8|gptq(?!.*int8)|awq"), "int4"),
     (re.compile(r"int8|8-?bit|fp8"), "int8"),
 )
-_FSDP = re.compile(r"fsdp|full shard", re.IGNORECASE)
+_FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
 #: How weights are kept, by words of the cell.
 _KEPT = (
     (re.compile(r"\bo2\b|master"), "half-weights"),
@@ -55,14 +55,17 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     usual = dict(_pairs(trainer.settings)) if is_described else {}
     settings = _as_trained(usual, settings_of(remarks, kept))
     if trainer.name == "transformers":
-        settings = _as_cast(settings, is_sharded=bool(_FSDP.search(row.get("parallelism", ""))))
+        sharded = _FSDP.search(row.get("parallelism", ""))
+        settings = _as_cast(settings, is_sharded=sharded is not None)
+        settings = _as_hooked(settings, is_first=sharded is not None and not sharded["second"])
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
         "rewrite": ",".join(filter(None, (*stated, row.get("rewrite", "")))),
         "optimizer": row.get("optimizer") or _optimizer(remarks.get("optimizer", "")),
-        "geometry": row.get("geometry") or stated_sizes(remarks, row),
+        "geometry": row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout),
         "trainer": trainer.name if is_described else "",
+        "parallelism": _with_chunks(row.get("parallelism", ""), remarks),
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
     }
     return {name: value for name, value in found.items() if value}
@@ -97,6 +100,32 @@ def _as_cast(settings: Mapping[str, str], *, is_sharded: bool) -> dict[str, str]
         return dict(settings)
     is_upcast = is_sharded and "lora_rank" not in settings
     return {**settings, "training_format": "half-weights" if is_upcast else "pure"}
+
+
+def _as_hooked(settings: Mapping[str, str], *, is_first: bool) -> dict[str, str]:
+    """FSDP1 beside a frozen base holds what enters blocks, checkpoints being reentrant.
+
+    `TrainingArguments.gradient_checkpointing_kwargs` of transformers leaves ``use_reentrant`` on.
+    """
+    if not is_first or "lora_rank" not in settings or settings.get("checkpointing") != "block":
+        return dict(settings)
+    return {**settings, "checkpoint_inputs": "kept"}
+
+
+def _with_chunks(parallelism: str, remarks: Mapping[str, str]) -> str:
+    """A layout with the stages of each pipeline rank, where the layers of one are stated.
+
+    Megatron-LM's ``--num-layers-per-virtual-pipeline-stage`` says how many layers a stage has.
+
+    >>> _with_chunks("TP1 PP4", {"virtual_pp": "1", "layers": "12"})
+    'TP1 PP4 VP3'
+    """
+    layers, of_stage = (remarks.get(key, "") for key in ("layers", "virtual_pp"))
+    ranks = re.search(r"\bpp *=?(\d+)", parallelism, re.IGNORECASE)
+    if ranks is None or not (layers.isdigit() and of_stage.isdigit()):
+        return parallelism
+    chunks, left = divmod(int(layers), int(ranks[1]) * max(int(of_stage), 1))
+    return parallelism if left or chunks < 2 else f"{parallelism} VP{chunks}"
 
 
 def _pairs(settings: str) -> Iterator[tuple[str, str]]:
