@@ -130,8 +130,9 @@ def training_state(
     counted = _by_parameter(program, configuration)
     of_expert = np.pad(is_expert, (0, len(program.stores) - len(is_expert)))
     cell = of_expert * num_blocks + block_of_op[home_op(program)]
-    rows = [np.bincount(cell, values, minlength=2 * num_blocks) for values in counted]
-    return TrainingState(np.array(rows).reshape(len(Part), 2, num_blocks))
+    rows = np.stack([np.bincount(cell, values, minlength=2 * num_blocks) for values in counted])
+    values = np.asarray(rows, dtype=np.float64).reshape(len(Part), 2, num_blocks)
+    return TrainingState(values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
