@@ -66,6 +66,8 @@ RETRAINED = (
     ("gpt2", {"loss": "wide"}),
     ("gpt2", {"loss": "fused"}),
     ("gpt2", {"loss": "fused-wide"}),
+    ("gpt2", {"loss": "shifted"}),
+    ("gpt2", {"loss": "fused-wide-shifted"}),
     ("gpt2", {"loss": "chunked"}),
     ("gpt2", {"loss": "recomputed"}),
 )

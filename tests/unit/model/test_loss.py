@@ -1,6 +1,9 @@
 """Logits whole in FP32, in one kernel, or never whole: bytes counted by hand."""
 
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,6 +59,10 @@ def test_a_loss_on_fp32_logits_takes_what_autocast_takes(training_format: str) -
         ("wide", 2, 4),
         ("fused", 1, 0),
         ("fused-wide", 2, 1),
+        ("shifted", 2, 6),
+        ("wide-shifted", 2, 6),
+        ("fused-shifted", 2, 3),
+        ("fused-wide-shifted", 2, 3),
         ("chunked", 0, 0),
         ("recomputed", 0, 0),
     ],
@@ -71,7 +78,23 @@ def test_as_many_tensors_of_tokens_by_words_as_the_loss_needs(
     assert not (sizes > 4.0).any()
 
 
-@pytest.mark.parametrize("loss", ["wide", "fused", "fused-wide", "chunked"])
+def test_real_pytorch_holds_as_many_bytes_of_logits_as_is_counted() -> None:
+    """Trainers' losses as they are written: whole, in one kernel; narrow logits, wide, shifted."""
+    script = Path(__file__).parent / "logits_alive.py"
+    printed = subprocess.check_output([sys.executable, str(script), "2", "200", "64"], text=True)
+    real = {name: values for name, *values in map(str.split, printed.splitlines())}
+    for name, forms in {
+        "wide": ("wide", "fused-wide"),
+        "early": ("shifted", "fused-shifted"),
+        "wide-shifted": ("wide-shifted", "fused-wide-shifted"),
+    }.items():
+        counted = [peak_bytes(lowered(form, "pure", results="dropped")) for form in forms]
+        beside = peak_bytes(lowered("wide", "pure", results="dropped")) - 12 * LOGITS
+        told = [(one - beside) / LOGITS for one in counted]
+        assert [float(one) for one in real[name]] == pytest.approx(told, rel=0.01)
+
+
+@pytest.mark.parametrize("loss", ["wide", "fused", "fused-wide", "shifted", "chunked"])
 def test_no_product_is_computed_twice(loss: str) -> None:
     assert flop(lowered(loss)) == flop(lowered("plain"))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields, replace
 from functools import cache
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.block_names import block_names, blocks_of_ops
-from paceline.model.graph.costs import Configuration
+from paceline.model.graph.costs import Configuration, Loss
 from paceline.model.graph.graph import Owner, Phase
 from paceline.model.graph.kinds import OpKind
 from paceline.model.graph.program import Program
@@ -67,10 +68,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "widens_in_kernels": [{"widens_in_kernels": True, "frozen_weights": "int4", "lora_rank": 8}],
     "convolutions": [{"convolutions": "tuned", "compiler": "compiled"}],
     "is_served": [{"is_served": True}],
-    "loss": [
-        {"loss": name, "training_format": "pure"}
-        for name in ("wide", "fused", "fused-wide", "chunked", "recomputed")
-    ],
+    "loss": [{"loss": name, "training_format": "pure"} for name in get_args(Loss)[1:]],
     "results": [{"results": "dropped"}],
     "checkpoint_inputs": [{"checkpoint_inputs": "kept", "checkpointing": "block"}],
     "adapter_inputs": [

@@ -12,7 +12,7 @@ from paceline.scoring.rows import parse_row
 
 ROW = {
     "model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100 80GB", "batch_per_gpu": "4",
-    "seq_len": "4096", "framework": "HF Trainer, torch 2.4.1, transformers 4.48.1",
+    "seq_len": "4096", "framework": "HF Trainer, torch 2.6.0, transformers 4.52.4",
     "precision": "bf16",
 }  # fmt: skip
 
@@ -140,6 +140,30 @@ def test_what_trainers_do_by_default_is_taken_where_a_row_says_how_it_was_tuned(
     assert (described.training_format, described.loss) == ("pure", "wide")
     assert reading(extra="finetuning=full;cross_entropy=fused").configuration.loss == "fused-wide"
     assert reading(extra="kind=real").configuration.loss == "plain"
+
+
+@pytest.mark.parametrize(
+    ("release", "batch", "plain", "fused"),
+    [
+        ("4.45.2", "8", "shifted", "fused-shifted"),
+        ("4.48.1", "8", "wide-shifted", "fused-wide-shifted"),
+        ("4.48.1", "1", "shifted", "fused-shifted"),
+        ("4.50.0", "8", "wide", "fused-wide"),
+        ("5.13.1", "8", "wide", "fused-wide"),
+    ],
+)
+def test_a_loss_is_what_its_release_makes_of_it(
+    release: str, batch: str, plain: str, fused: str
+) -> None:
+    framework = f"HF Trainer, torch 2.4.1, transformers {release}"
+    told = [
+        reading(
+            framework=framework, batch_per_gpu=batch, global_batch="",
+            extra=f"finetuning=full;cross_entropy={word}",
+        ).configuration.loss
+        for word in ("plain", "fused")
+    ]  # fmt: skip
+    assert told == [plain, fused]
 
 
 def test_adapters_of_trainers_read_a_copy_unless_a_kernel_of_their_own_does() -> None:

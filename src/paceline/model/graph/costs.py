@@ -22,7 +22,10 @@ OptimizerKernel = Literal["plain", "foreach", "fused"]
 NarrowFormat = Literal["autocast", "pure"]
 KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "pure"]
 TrainingFormat = Literal["usual", "autocast", "narrow-autocast", "half-weights", "pure"]
-Loss = Literal["plain", "wide", "fused", "fused-wide", "chunked", "recomputed"]
+Loss = Literal[
+    "plain", "wide", "shifted", "wide-shifted", "fused", "fused-wide", "fused-shifted",
+    "fused-wide-shifted", "chunked", "recomputed",
+]  # fmt: skip
 AdapterInputs = Literal["shared", "cast", "dropped"]
 CheckpointInputs = Literal["freed", "kept"]
 
@@ -69,9 +72,10 @@ class Configuration:
             follows inside.
         is_served: Whether an inference engine runs it (`served`).
         loss: How the loss over a vocabulary is computed: ``plain`` as the model is written,
-            ``wide`` in FP32, ``fused`` in one kernel on the logits' own memory, ``fused-wide`` on
-            an FP32 copy, ``chunked`` with the head inside and never whole logits, ``recomputed``
-            the same with the head's product repeated in backward (`paceline.model.rewrite.loss`).
+            ``wide`` in FP32, ``shifted`` and ``wide-shifted`` in FP32 on one more copy, ``fused``
+            in one kernel on the logits' own memory, ``fused-wide`` and the like on such a copy,
+            ``chunked`` with the head inside and never whole logits, ``recomputed`` the same with
+            the head's product repeated in backward (`paceline.model.rewrite.loss`).
         results: Whether a step holds what the model returned until its update, as
             ``output = model(x)`` in a loop does, or lets go of it once there is a loss, as
             trainers do: logits, keys and values of a cache, detections.

@@ -4,7 +4,10 @@ The head of a model and its cross-entropy touch tensors of tokens × vocabulary:
 wide copy, the log-softmax, and two gradients. With ``wide`` the loss runs in FP32 whatever the
 format of the model, as trainers that call ``logits.float()`` have it. With ``fused`` one kernel
 reads the logits and writes their gradient in place; with ``fused-wide`` it does so on a wide copy,
-as where a trainer widens logits before a kernel that replaces its loss. With ``chunked`` the head
+as where a trainer widens logits before a kernel that replaces its loss. With ``shifted`` logits are
+widened in place of the narrow ones and copied once more without each sequence's last token; with
+``wide-shifted`` the narrow ones stay as well, until the forward pass ends (``fused-`` before either
+for one kernel on that copy). With ``chunked`` the head
 runs inside the loss a few tokens at a time, so that neither logits nor gradient are ever whole; it
 computes the gradient at once and costs no further product. With ``recomputed`` chunks keep nothing,
 and the product of the head runs a second time in the backward pass.
@@ -14,7 +17,8 @@ Sources:
     of a chunk such that its logits are as large as the hidden states); Wijmans et al., "Cut Your
     Losses in Large-Vocabulary Language Models", 2024 (arXiv:2411.09009), and chunked losses of
     TRL and torchtune (``recomputed``); transformers, loss/loss_utils.py, ``ForCausalLMLoss``
-    (``wide``).
+    (``wide`` since 4.50, ``wide-shifted`` before), and models' own ``forward`` before 4.46
+    (``shifted``; recalled 2026-11-24).
 """
 
 from __future__ import annotations
@@ -36,6 +40,15 @@ _CHUNK_TOKENS = 256
 #: A point at which sizes are compared, far from any width of a model.
 _PROBE = monomials(61.0, 4099.0)[0]
 _SAME_SIZE_FRAC = 0.02
+#: Losses on a shifted copy: whether in one kernel, and whether narrow logits stay beside wide ones.
+_SHIFTED: dict[Loss, tuple[bool, bool]] = {
+    "shifted": (False, False),
+    "wide-shifted": (False, True),
+    "fused-shifted": (True, False),
+    "fused-wide-shifted": (True, True),
+}
+#: Losses that change nothing where no cross-entropy follows a head.
+_WITHOUT_HEAD = ("wide", "shifted", "wide-shifted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,7 +86,7 @@ def with_loss(program: Program, how: Loss) -> Program:
         return program
     head = _head(program)
     if head is None:
-        if how == "wide":
+        if how in _WITHOUT_HEAD:
             return program
         raise InvalidInputError(
             f"`loss={how}` needs a head that a cross-entropy follows, and this model has none",
@@ -83,6 +96,9 @@ def with_loss(program: Program, how: Loss) -> Program:
         return _wide(program, head)
     if how == "fused-wide":
         return _fused_wide(_wide(program, head))
+    if how in _SHIFTED:
+        is_fused, keeps_narrow = _SHIFTED[how]
+        return _shifted(program, head, is_fused=is_fused, keeps_narrow=keeps_narrow)
     fused = _fused(program, head)
     if how == "fused":
         return fused
@@ -143,8 +159,7 @@ def _fused(program: Program, head: _Head) -> Program:
 
 def _fused_wide(program: Program) -> Program:
     """The same on the FP32 copy of narrow logits; in FP32, on the logits."""
-    head = _head(program)
-    assert head is not None
+    head = _found(program)
     is_wide = program.stores.element_bytes[head.stores] >= _FP32_BYTES
     is_cast = program.ops.kind[head.ops] == OpKind.CAST
     if not is_cast.any():
@@ -208,21 +223,27 @@ def _wide(program: Program, head: _Head) -> Program:
     inner = head.stores[(head.stores != head.logits) & (head.stores != head.gradient)]
     width = stores.element_bytes.copy()
     width[inner] = _FP32_BYTES
-    draft = Draft(replace(program, stores=replace(stores, element_bytes=width)))
+    widened = replace(program, stores=replace(stores, element_bytes=width))
+    return _on_copy(widened, head, OpKind.CAST, _FP32_BYTES)[0]
+
+
+def _on_copy(
+    program: Program, head: _Head, kind: OpKind, element_bytes: float
+) -> tuple[Program, IntArray]:
+    """The loss on a copy of the logits, its gradient copied back; and storages of both copies."""
+    draft = Draft(program)
     ends = np.array([head.logits, head.gradient])
-    size = stores.elements[ends]
-    copies = draft.stores(size, is_wide=True)
+    size = program.stores.elements[ends]
+    copies = draft.stores(size, is_wide=True, element_bytes=element_bytes)
     first = _touching(program, program.reads, head.ops, head.logits)[:1]
     last = _touching(program, program.writes, head.ops, head.gradient)[-1:]
-    narrow, wide = ((one[:1], size[:1]) for one in (ends, copies))
-    draft.ops(OpKind.CAST, first, -0.5, dims=_cast_dims(size[:1]), reads=[narrow], writes=[wide])
-    narrow, wide = ((one[1:], size[1:]) for one in (ends, copies))
-    cast = draft.ops(
-        OpKind.CAST, last, 0.5, dims=_cast_dims(size[1:]), reads=[wide], writes=[narrow]
-    )
+    made, copy = ((one[:1], size[:1]) for one in (ends, copies))
+    draft.ops(kind, first, -0.5, dims=_cast_dims(size[:1]), reads=[made], writes=[copy])
+    made, copy = ((one[1:], size[1:]) for one in (ends, copies))
+    back = draft.ops(kind, last, 0.5, dims=_cast_dims(size[1:]), reads=[copy], writes=[made])
     joined = draft.joined()
     birth = joined.stores.birth.copy()
-    birth[head.gradient] = cast[0]
+    birth[head.gradient] = back[0]
     of_loss = np.isin(np.arange(len(joined.ops)), head.ops)
     joined = replace(
         joined,
@@ -230,7 +251,50 @@ def _wide(program: Program, head: _Head) -> Program:
         writes=_moved(joined.writes, of_loss, head.gradient, int(copies[1])),
         stores=replace(joined.stores, birth=birth),
     )
-    return joined.ordered().with_lives_over_uses()
+    return joined.ordered().with_lives_over_uses(), copies
+
+
+def _shifted(program: Program, head: _Head, *, is_fused: bool, keeps_narrow: bool) -> Program:
+    """The loss on a copy of the wide logits that leaves out each sequence's last token.
+
+    A function that widens and copies holds what it was given and what it made until it returns.
+    """
+    bytes_of_logits = float(program.stores.element_bytes[head.logits])
+    inner = head.stores[(head.stores != head.logits) & (head.stores != head.gradient)]
+    program, copies = _on_copy(program, head, OpKind.COPY, bytes_of_logits)
+    if is_fused:
+        ops = _found(program).ops
+        copies_itself = _touches(program.writes, ops, copies[0]) & (
+            program.ops.kind[ops] == OpKind.COPY
+        ) | _touches(program.reads, ops, copies[1])
+        program = _merged(program, ops[~copies_itself], np.append(inner, copies), int(copies[0]))
+    return _held(_wide(program, _found(program)), int(copies[0]), keeps_narrow=keeps_narrow)
+
+
+def _held(program: Program, copy: int, *, keeps_narrow: bool) -> Program:
+    """What the copy was made of alive until the forward pass ends, and narrow logits so or not."""
+    forward = np.flatnonzero(program.ops.position < program.first_backward())
+    end = forward[np.argmax(program.ops.position[forward])]
+    head, death = _found(program), program.stores.death.copy()
+    maker = _touching(program, program.writes, head.ops, copy)[0]
+    source = program.reads.storage[program.reads.op == maker]
+    death[source] = end
+    if head.logits not in source:
+        cast = _touching(program, program.reads, head.ops, head.logits)[0]
+        death[head.logits] = end if keeps_narrow else cast
+    return replace(program, stores=replace(program.stores, death=death))
+
+
+def _touches(accesses: Accesses, ops: IntArray, storage: int) -> BoolArray:
+    """Whether each op touches a storage."""
+    found: BoolArray = np.isin(ops, accesses.op[accesses.storage == storage])
+    return found
+
+
+def _found(program: Program) -> _Head:
+    head = _head(program)
+    assert head is not None
+    return head
 
 
 def _cast_dims(size: FloatArray) -> FloatArray:

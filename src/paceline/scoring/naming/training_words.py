@@ -32,6 +32,8 @@ _NARROW_BASE = (
     (re.compile(r"nf4|fp4|int4|4-?bit|4/8|gptq(?!.*int8)|awq"), "int4"),
     (re.compile(r"int8|8-?bit|fp8"), "int8"),
 )
+#: A microbatch of one sequence.
+_ALONE = ("1", "1.0")
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
 #: How weights are kept, by words of the cell.
 _KEPT = (
@@ -54,6 +56,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     is_described = bool(remarks.keys() & _SAYING_HOW)
     usual = dict(_pairs(trainer.settings)) if is_described else {}
     settings = _as_trained(usual, settings_of(remarks, kept))
+    if row.get("batch_per_gpu", "") in _ALONE:
+        settings = _as_alone(settings)
     if trainer.name == "transformers":
         sharded = _FSDP.search(row.get("parallelism", ""))
         settings = _as_cast(settings, is_sharded=sharded is not None)
@@ -74,19 +78,33 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
 def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
     """Settings that are stated, else a trainer's; one that widens logits widens those of kernels.
 
-    Beside a frozen base everything is in 16 bits where neither says otherwise.
+    A plain loss is what its trainer makes of one. Beside a frozen base everything is in 16 bits
+    where neither says otherwise.
 
     >>> _as_trained({"loss": "wide"}, {"loss": "fused"}), _as_trained({}, {"loss": "fused"})
     ({'loss': 'fused-wide'}, {'loss': 'fused'})
+    >>> _as_trained({"loss": "shifted"}, {"loss": "wide"})
+    {'loss': 'shifted'}
     """
     settings = {**usual, **stated}
     if "lora_rank" in stated:
         settings.setdefault("training_format", "pure")
-    if usual.get("loss") == "wide" and stated.get("loss") == "fused":
-        settings["loss"] = "fused-wide"
+    if (loss := usual.get("loss")) in ("wide", "shifted", "wide-shifted"):
+        as_usual = {"fused": f"fused-{loss}", "wide": loss}
+        settings["loss"] = as_usual.get(settings["loss"], settings["loss"])
     if "lora_rank" not in stated:
         settings.pop("adapter_inputs", None)
     return settings
+
+
+def _as_alone(settings: Mapping[str, str]) -> dict[str, str]:
+    """One sequence without its last token lies as it lay: nothing is copied before the loss.
+
+    >>> _as_alone({"loss": "fused-wide-shifted"})
+    {'loss': 'fused-shifted'}
+    """
+    loss = settings.get("loss", "")
+    return {**settings, "loss": loss.replace("wide-shifted", "shifted")} if loss else dict(settings)
 
 
 def _as_cast(settings: Mapping[str, str], *, is_sharded: bool) -> dict[str, str]:
