@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 SIZE, BATCH, CORES, NUM_IMAGES = 224, 32, 2, 384
 FRACTION = 224 / 256
-_DRAINED, _COUNTED = 8, 12
+_DRAINED, _COUNTED = 12, 24
 Batches = Iterator[Any]
 
 
@@ -199,10 +199,13 @@ def grain(root: Path) -> Batches:
     import grain.python as pygrain
 
     paths = files(root) * 8
+    # By default a worker makes 500 batches ahead, which no window here would outlast.
+    ahead = pygrain.ReadOptions(num_threads=2, prefetch_buffer_size=2)
 
     def make() -> Any:
         rows = pygrain.MapDataset.source(paths).shuffle(seed=0).map(by_pillow).batch(BATCH)
-        return rows.to_iter_dataset().mp_prefetch(pygrain.MultiprocessingOptions(num_workers=CORES))
+        workers = pygrain.MultiprocessingOptions(num_workers=CORES)
+        return rows.to_iter_dataset(ahead).mp_prefetch(workers)
 
     return _forever(make)
 

@@ -12,12 +12,11 @@ from .blocks import BlockOrder
 from .delivery import deliver_to
 from .filling import Filler
 from .processes import Processes
-from .threads import Threads
+from .threads import LEAST_AHEAD, Threads
 from .tuning import Tuner, num_cores
 
 #: Mean and deviation of ImageNet's training images, in 0-1 (torchvision's models).
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_DEFAULT_AHEAD = 4
 _SAID = 20
 
 State = namedtuple("State", ["epoch", "position", "seed", "count"])
@@ -59,7 +58,7 @@ def feed(
         precision: ``torch.dtype`` of normalised images; float32 without.
         threads: Number of threads; without, chosen and corrected while running.
         processes: Number of processes for ``transform`` or the data set; one per core without.
-        ahead: Batches made ahead.
+        ahead: Batches made ahead; without, 4, or as many as keep all threads at work.
         limits: Most that a sample may ask for.
         say: Function that is given a line of text; prints to standard error without.
 
@@ -73,7 +72,7 @@ def feed(
     return Feed(
         filler, batch, shuffle=shuffle, seed=seed, last=last, damaged=damaged,
         delivery=deliver_to(device, reader.kind, filler, normalise, precision),
-        num_threads=threads, num_processes=processes, ahead=ahead or _DEFAULT_AHEAD, say=say,
+        num_threads=threads, num_processes=processes, ahead=ahead, say=say,
     )  # fmt: skip
 
 
@@ -92,7 +91,7 @@ class Feed:
     ):  # fmt: skip
         if damaged not in ("refuse", "skip") or last not in ("keep", "drop"):
             raise ValueError('damaged is "refuse" or "skip", last is "keep" or "drop"')
-        if batch < 1 or ahead < 1:
+        if batch < 1 or (ahead is not None and ahead < 1):
             raise ValueError("a batch and what is made ahead are at least 1")
         self.filler, self.reader, self.batch, self.ahead = filler, filler.reader, batch, ahead
         self.shuffle, self.seed, self.drops_last = shuffle, seed, last == "drop"
@@ -164,13 +163,14 @@ class Feed:
 
     def _start(self, share):
         shares = order.shares(self._epoch(), self.position, share.data_rank, share.data_ranks)
-        made = (self.filler, shares, self.epoch, self.batch, self.ahead)
+        made = (self.filler, shares, self.epoch, self.batch)
         if self.filler.is_python:
             rows = max(1, min(8, self.batch // 4))
-            return Processes(*made, self.num_processes or num_cores(), rows)
+            ahead = self.ahead or LEAST_AHEAD
+            return Processes(*made, ahead, self.num_processes or num_cores(), rows)
         rows = 1 if self.reader.kind == "image" else self.batch
         number = self.num_threads or (num_cores() if self.choice is None else self.choice[0])
-        return Threads(*made, number, rows, self.delivery.new_arrays)
+        return Threads(*made, self.ahead, number, rows, self.delivery.new_arrays)
 
     def _tuner(self, engine):
         if self.num_threads or self.filler.is_python or self.choice is not None:

@@ -13,7 +13,7 @@ from collections import namedtuple
 #: What was chosen, and the samples per second that the model expects and that were then measured.
 Choice = namedtuple("Choice", ["num_threads", "expected_per_s", "measured_per_s"])
 
-_MOST_THREADS = 64
+_MOST_THREADS = 128
 #: A trial of another number lasts so long; it is kept if it gives so much more.
 _WINDOW_S, _LEAST_GAIN = 0.4, 1.04
 #: Settled numbers are tried again after so long, if the consumer waits.
@@ -91,7 +91,8 @@ class Tuner:
             return
         number = enough_threads(spent, self.cores)
         self.choice = Choice(number, expected_per_s(spent, number, self.cores), None)
-        others = {number + max(1, number // 2), max(1, number - 1)} - {number}
+        more = min(_MOST_THREADS, number + max(1, number // 2))
+        others = {more, max(1, number - 1)} - {number}
         self._trials = [number, *sorted(others)]
         self._try(self._trials.pop(0))
 
