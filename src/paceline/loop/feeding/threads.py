@@ -63,9 +63,7 @@ class Threads:
         self._new_arrays = new_arrays or self._arrays
         # Each waits for its own: a batch that is whole, a turn to take, or being active again.
         self._lock = threading.Lock()
-        self._whole, self._wanted, self._woken = (
-            threading.Condition(self._lock) for _ in range(3)
-        )
+        self._whole, self._wanted, self._woken = (threading.Condition(self._lock) for _ in range(3))
         self._turns, self._works, self._free, self._lent = deque(), deque(), [], []
         self._is_done = self._is_closed = False
         self._threads, self._active = [], 0
