@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ QUANTITIES = (
 )  # fmt: skip
 #: An answer further off counts as wrong.
 MAX_RATIO = 5.0
+#: Requests in flight by a row's times over those that it states; a ramp up and down is within.
+MAX_CONTRADICTION = 3.0
 _BOUNDS = ("low", "mid", "high")
 _INTRODUCTION = """# Accuracy of services
 
@@ -35,7 +38,9 @@ kind of device (first table); their sources are left out in turn below it. Times
 percentiles and queues are not fitted. An error is the median distance of predicted over measured
 from one; coverage is of the 80 % interval; *far* counts answers beyond ×/÷ 5, and they count as
 unanswered. A rate that a run was given, and keeps, is no answer and is left out of the second
-table: so are all but overloaded rows of MLPerf's server scenario, which state the rate."""
+table: so are all but overloaded rows of MLPerf's server scenario, which state the rate. Times are
+not compared where those that a row states, times its rate, are beyond ×/÷ 3 of the requests that
+it states in flight (Little's law)."""
 
 
 def main() -> None:
@@ -88,13 +93,31 @@ def page(rows: Path, answers: Path) -> Iterator[str]:
     yield from (f"| {reason} | {count} |" for reason, count in reasons.most_common())
 
 
+def agrees(row: Mapping[str, str], stated: Mapping[str, str]) -> bool:
+    """Whether the times of a row and its rate make the requests that it had in flight.
+
+    By Little's law as many are in flight as come while one is answered. Some tables of clients
+    count several tokens that come together as one each, and state 0.1 ms per token of what takes
+    10. Where rate, times or requests in flight are not stated nothing contradicts.
+    """
+
+    def number(name: str) -> float:
+        return float(stated.get(name) or math.nan)
+
+    peak = re.search(r"peak (\d+) in flight", row["notes"])
+    in_flight = float(peak[1]) if peak else number("concurrency")
+    answer_s = (number("ttft_ms_mean") + number("tpot_ms_mean") * (number("osl") - 1)) / 1e3
+    found = number("req_s") * answer_s / in_flight
+    return math.isnan(found) or 1.0 / MAX_CONTRADICTION <= found <= MAX_CONTRADICTION
+
+
 def compared(
     row: Mapping[str, str], answer: Mapping[str, str]
 ) -> Iterator[tuple[str, float, bool]]:
     """Each quantity that is measured and told: its name, the ratio, and whether it is covered."""
     stated = dict(pair.partition("=")[::2] for pair in row["extra"].split(";"))
     pairs = {"capacity": (row["throughput"], [answer[f"throughput_{b}"] for b in _BOUNDS])}
-    for short in ("tpot", "ttft"):
+    for short in ("tpot", "ttft") if agrees(row, stated) else ():
         for name, percentile in (("mean", "p50"), ("p50", "p50"), ("p99", "p99")):
             measured = stated.get(f"{short}_ms_{name}", "")
             seconds = str(float(measured) / 1e3) if measured else ""

@@ -110,12 +110,35 @@ def test_limits_without_a_rate_ask_for_the_rate_that_keeps_them() -> None:
 
 def test_intervals_are_in_order_and_replicas_add_up() -> None:
     extra = "scenario=offline;isl=100;osl=50"
-    one, eight = _answers(_row(extra), _row(extra, n_gpus="8"))
+    harness = "MLPerf Inference; vLLM 0.19"
+    one, eight = _answers(_row(extra), _row(extra, n_gpus="8", framework=harness))
     assert one.throughput_low is not None
     assert one.throughput_mid is not None
     assert one.throughput_high is not None
     assert one.throughput_low < one.throughput_mid < one.throughput_high
     assert eight.throughput_mid == pytest.approx(8 * one.throughput_mid)
+
+
+def test_an_engine_without_degrees_takes_no_more_devices_than_its_weights_need() -> None:
+    extra = "scenario=offline;isl=100;osl=50"
+    small, alone = _answers(_row(extra, n_gpus="8"), _row(extra))
+    assert small.throughput_mid == pytest.approx(alone.throughput_mid)
+    assert "1 replicas of 1 devices" in small.note
+    large, shared = _answers(
+        *(
+            _row(extra, n_gpus="4", model="llama-3-70b", parallelism=degrees)
+            for degrees in ("", "tp=4")
+        )
+    )
+    assert large.throughput_mid == pytest.approx(shared.throughput_mid)
+
+
+def test_what_generates_on_tensorrt_is_served_by_its_engine() -> None:
+    extra = "scenario=offline;isl=100;osl=50"
+    runtime, engine = _answers(
+        *(_row(extra, framework=name) for name in ("MLPerf; TensorRT 10.2.0", "TensorRT-LLM"))
+    )
+    assert runtime.throughput_mid == pytest.approx(engine.throughput_mid)
 
 
 def test_columns_of_latencies_are_written_in_seconds(tmp_path: Path) -> None:

@@ -240,14 +240,17 @@ class _Follow:
 
     def _passes(self, op: OpView, makers: frozenset[int]) -> bool:
         split = max(n for s, n in op.inputs if s in self.makers)
-        follow = self.makers.keys() | op.caches | self.biases
-        whole = max((n for s, n in op.inputs if s not in follow), default=0.0)
+        whole = max((n for s, n in op.inputs if not self._follows(op, s)), default=0.0)
         if whole >= split / 2:
             return False
         features = FACTS[op.kind].features
         if features == "across" and not op.is_loss:
             return all(op.dims[1] != self.features[maker] for maker in makers)
         return features != "all"
+
+    def _follows(self, op: OpView, storage: int) -> bool:
+        """Whether an input is split as the data is: made so, a cache, or a bias."""
+        return storage in self.makers or storage in op.caches or storage in self.biases
 
 
 def evaluate(coefficients: FloatArray) -> FloatArray:

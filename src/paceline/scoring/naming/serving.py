@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass, replace
 
 from paceline.scoring.rows import Row
-from paceline.stack.engines import EngineProfile, Release, engine_in
+from paceline.stack.engines import EngineProfile, Release, engine_in, engines
 
 _INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
 _OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
 #: Taken where a row states none.
 _OLDEST: Release = (0, 0)
+#: Serves what generates where a row names its runtime alone.
+_RUNTIMES = ((re.compile(r"\btensorrt\b", re.IGNORECASE), "trtllm"),)
 #: Serves in the place of one without a profile.
 _ENGINE = "vllm 0.0"
 
@@ -57,11 +59,19 @@ def engine_of(framework: str) -> EngineProfile | None:
 
     >>> engine_of("vLLM").overlaps, engine_of("vLLM 0.19").overlaps, engine_of("MII")
     (False, True, None)
+    >>> engine_of("MLPerf Inference v4.1; TensorRT 10.2.0").name
+    'trtllm'
     """
-    engine = engine_in(framework)
+    engine = engine_in(framework) or _of_runtime(framework)
     if engine is None or engine.release is not None:
         return engine
     return replace(engine, release=_OLDEST)
+
+
+def _of_runtime(framework: str) -> EngineProfile | None:
+    """The engine that its maker builds on a runtime, whose releases count otherwise."""
+    names = (name for spelling, name in _RUNTIMES if spelling.search(framework))
+    return next((engines()[name] for name in names), None)
 
 
 def profile_of(framework: str) -> str:

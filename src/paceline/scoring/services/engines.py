@@ -16,6 +16,7 @@ from paceline.scoring.services.loads import RowLoad
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import capacity_of, context_of
+from paceline.stack.engines import is_engine
 
 #: Of the memory that an engine takes, what weights may take; the rest is for its cache.
 _WEIGHTS_FRAC = 0.75
@@ -57,6 +58,9 @@ def engine_of_row(
 ) -> RowEngine:
     """What serves a row.
 
+    An engine that is started without degrees takes no more devices than its weights need; whoever
+    measures a machine with a harness fills it with replicas.
+
     Args:
         cell: The row.
         workload: Its model.
@@ -71,6 +75,7 @@ def engine_of_row(
     tensor = cell.reading.split.num_ranks
     if workload.generates and not states_ranks(cell):
         tensor = needed_tensor(cell, weights_bytes)
+        count = tensor if is_engine(cell.row.framework) else count
     if count % (tensor * stages):
         raise UnresolvedRowError(f"{tensor} devices share the model, and the row has {count}")
     joined = links_of_row(catalog, cell.device, cell.row)
