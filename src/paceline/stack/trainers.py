@@ -31,7 +31,7 @@ class Trainer:
 
     name: str
     settings: str
-    dropout: float = 0.0
+    dropout: float = 0
 
 
 @cache
@@ -45,12 +45,12 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
     >>> trainer_of("torchtune", trains_all=True).settings
     'training_format=pure,loss=chunked,results=dropped'
     >>> trainer_of("PyTorch", trains_all=True)
-    Trainer(name='another trainer', settings='', dropout=0.0)
+    Trainer(name='another trainer', settings='', dropout=0)
     """
     for row in shipped_rows("stack", "trainers.csv"):
         fits = re.fullmatch(row["pattern"], framework, re.IGNORECASE)
         if fits and (not row["needs"] or trains_all):
-            dropout = float(row["dropout"] or 0.0)
+            dropout = float(row["dropout"] or 0)
             return Trainer(name=row["name"], settings=row["settings"], dropout=dropout)
     return Trainer(name="another trainer", settings="")
 
