@@ -183,7 +183,7 @@ def _narrowed(
         keeps_inputs = "quantised-inputs" in kept_by(configuration.libraries)
         program = quantised(
             program, weights, is_fused=is_fused, keeps_inputs=keeps_inputs,
-            has_convolutions=convolves,
+            has_convolutions=convolves, products=configuration.frozen_products,
         )  # fmt: skip
     if precision.activation_dtype == DType.FP32:
         return program

@@ -58,6 +58,8 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "compiler": "compiled"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "fp8"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "nvfp4"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "frozen_products": "kept"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "fp8", "frozen_products": "cast"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "libraries": ("bitsandbytes==0.41",)}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "cast"}),
@@ -67,9 +69,12 @@ RETRAINED = (
     ("gpt2", {"loss": "fused"}),
     ("gpt2", {"loss": "fused-wide"}),
     ("gpt2", {"loss": "shifted"}),
+    ("gpt2", {"loss": "wide-shifted"}),
+    ("gpt2", {"loss": "fused-shifted"}),
     ("gpt2", {"loss": "fused-wide-shifted"}),
     ("gpt2", {"loss": "chunked"}),
     ("gpt2", {"loss": "recomputed"}),
+    ("gpt2", {"checkpointing": "block", "checkpoint_inputs": "kept"}),
 )
 #: What an engine does to a model that it serves.
 SERVED = {"is_served": True, "compiler": "compiled"}

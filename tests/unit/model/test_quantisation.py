@@ -1,6 +1,9 @@
 """Weights in 8 and 4 bits: which they are, counted by hand, and what widening them costs."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,3 +160,35 @@ def test_products_do_the_same_work_with_narrow_weights():
     plain, narrow = (of_inference("gpt2", precision=p).costs for p in ("bf16", "int4"))
     at = monomials(2, 64)[0]
     assert narrow.count @ (narrow.flop @ at) == pytest.approx(plain.count @ (plain.flop @ at))
+
+
+def frozen_peak(layers, products):
+    """Bytes of activations at the end of a forward pass beside a frozen base in 8 bits."""
+    sizes = f"layers={layers},hidden=256,heads=4,ffn=1024,vocab=512,gated=0,norm=layer,bias=0"
+    how = Configuration(
+        precision="bf16", training_format="pure", lora_rank=2, frozen_weights="int8",
+        frozen_products=products, results="dropped",
+    )  # fmt: skip
+    graph = load_workload(f"transformer:{sizes}", task="train").passes[0].graph
+    lived = lifetimes(graph, how)
+    size = lived.bytes_at(4, 128) * (lived.owner == Owner.ACTIVATION)
+    births = np.unique(lived.birth)
+    return max(size[(lived.birth <= at) & (at <= lived.death)].sum() for at in births)
+
+
+def more_by_layer(products):
+    return [
+        (one[1] - one[0]) / 8
+        for one in ([frozen_peak(layers, how) for layers in (4, 12)] for how in products)
+    ]
+
+
+def test_products_keep_of_frozen_weights_what_real_pytorch_keeps():
+    """Widened copies of a layer's matrices; what its six products read, cast to 8 bits."""
+    script = Path(__file__).parent / "quantised_products.py"
+    printed = subprocess.check_output([sys.executable, str(script), "400", "512", "300"], text=True)
+    of_weight, of_input = map(float, printed.split())
+    nothing, kept, cast = more_by_layer(("widened", "kept", "cast"))
+    assert kept - nothing == pytest.approx(of_weight * 12 * 256**2, rel=1e-3)
+    entering = 4 * 128 * (5 * 256 + 1024)
+    assert cast - nothing == pytest.approx(of_input * entering, rel=2e-3)

@@ -17,6 +17,7 @@ VALUES = {
     "frozen_weights": ("int4", "int4"), "inference_format": ("autocast", "autocast"),
     "loss": ("chunked", "chunked"), "adapter_inputs": ("cast", "cast"),
     "results": ("dropped", "dropped"), "checkpoint_inputs": ("kept", "kept"),
+    "frozen_products": ("cast", "cast"),
 }  # fmt: skip
 
 

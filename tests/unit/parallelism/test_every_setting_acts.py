@@ -70,6 +70,10 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "is_served": [{"is_served": True}],
     "loss": [{"loss": name, "training_format": "pure"} for name in get_args(Loss)[1:]],
     "results": [{"results": "dropped"}],
+    "frozen_products": [
+        {"frozen_products": name, "frozen_weights": "int8", "lora_rank": 8}
+        for name in ("kept", "cast")
+    ],
     "checkpoint_inputs": [{"checkpoint_inputs": "kept", "checkpointing": "block"}],
     "adapter_inputs": [
         {"adapter_inputs": name, "lora_rank": 8, "training_format": "pure"}

@@ -28,6 +28,7 @@ Loss = Literal[
 ]  # fmt: skip
 AdapterInputs = Literal["shared", "cast", "dropped"]
 CheckpointInputs = Literal["freed", "kept"]
+FrozenProducts = Literal["widened", "kept", "cast"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,9 @@ class Configuration:
             cast on every pass (``autocast``).
         accumulates: Whether gradients of earlier microbatches are kept through the pass.
         frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
+        frozen_products: What products with such weights keep for backward: nothing, as weights are
+            ``widened`` again, their widened copies (``kept``, as torchao's tensors of weights alone
+            do), or their inputs op by op as they are ``cast`` to 8 bits (torchao's of both).
         libraries: Releases that run where they are not the newest, such as ``torch==1.10``: what
             they keep for the backward pass (`saved_tensors`), and how ripe their kernels are.
         widens_in_kernels: Whether eager kernels widen quantised weights themselves, rather than
@@ -101,6 +105,7 @@ class Configuration:
     inference_format: NarrowFormat = "pure"
     accumulates: bool = False
     frozen_weights: Literal["same", "fp8", "int8", "nvfp4", "int4"] = "same"
+    frozen_products: FrozenProducts = "widened"
     libraries: tuple[str, ...] = ()
     widens_in_kernels: bool = False
     convolutions: Literal["library", "tuned"] = "library"

@@ -63,14 +63,17 @@ def with_activations_on_host(program: Program) -> Program:
 
 
 def _saved(program: Program, early: np.ndarray) -> tuple[IntArray, IntArray, IntArray]:
-    """(storage, last forward op, first backward op) of the activations kept for backward."""
-    reads = program.reads
-    position = program.ops.position
-    order = np.argsort(position[reads.op], kind="stable")
+    """(storage, last forward op, first backward op) of the activations kept for backward.
+
+    Masks and the like are written in forward and read in backward alone.
+    """
+    reads, writes = program.reads, program.writes
+    op, storage = np.append(reads.op, writes.op), np.append(reads.storage, writes.storage)
+    order = np.argsort(program.ops.position[op], kind="stable")
     last, first = np.full(len(program.stores), -1), np.full(len(program.stores), -1)
-    before, after = order[early[reads.op[order]]], order[~early[reads.op[order]]][::-1]
-    last[reads.storage[before]] = reads.op[before]
-    first[reads.storage[after]] = reads.op[after]
+    before, after = order[early[op[order]]], order[~early[op[order]]][::-1]
+    last[storage[before]] = op[before]
+    first[storage[after]] = op[after]
     is_saved = (last >= 0) & (first >= 0) & (program.stores.owner == Owner.ACTIVATION)
     is_saved &= program.stores.death != OUTLIVES
     rows = np.flatnonzero(is_saved)

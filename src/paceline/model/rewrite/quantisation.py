@@ -1,6 +1,7 @@
 """Weight-only quantisation: dense weights stored in 8 or 4 bits, arithmetic as before.
 
 Eager libraries widen a weight into a temporary before each product; fused kernels widen inside.
+What automatic differentiation keeps of that is a setting of its own (`FrozenProducts`).
 Embeddings, norms, the last product (the head of a language model) and weights that are trained keep
 their format, as in bitsandbytes, GPTQ and AWQ.
 """
@@ -13,6 +14,7 @@ from functools import cache
 
 import numpy as np
 
+from paceline.model.graph.costs import FrozenProducts
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import BoolArray, Program
@@ -22,7 +24,7 @@ from paceline.model.rewrite.draft import Draft, row_dims
 
 def quantised(
     program: Program, weight_format: str, *, is_fused: bool, keeps_inputs: bool = False,
-    has_convolutions: bool = False,
+    has_convolutions: bool = False, products: FrozenProducts = "widened",
 ) -> Program:  # fmt: skip
     """``program`` with its untrained dense weights quantised.
 
@@ -32,9 +34,13 @@ def quantised(
         is_fused: Whether kernels widen the weights themselves.
         keeps_inputs: Whether what is multiplied with a weight stays until the weight's last use.
         has_convolutions: Whether weights of convolutions are quantised too.
+        products: What products with such weights keep for the backward pass.
     """
     kinds = (OpKind.MATMUL, OpKind.CONV) if has_convolutions else (OpKind.MATMUL,)
     chosen = _dense_weights(program, kinds)
+    if products == "cast":
+        program = _with_inputs_cast(program, chosen)
+        chosen = _dense_weights(program, kinds)
     if keeps_inputs:
         program = _with_inputs_kept(program, chosen)
     stores = program.stores
@@ -42,7 +48,9 @@ def quantised(
     width = np.where(chosen, bytes_per_element(weight_format), stores.element_bytes)
     stores = replace(stores, element_bytes=width, is_floating=stores.is_floating & ~chosen)
     program = replace(program, stores=stores)
-    return program if is_fused else _with_dequantisation(program, chosen, whole_bytes)
+    if is_fused:
+        return program
+    return _with_dequantisation(program, chosen, whole_bytes, is_once=products == "kept")
 
 
 @cache
@@ -103,23 +111,75 @@ def _with_inputs_kept(program: Program, chosen: BoolArray) -> Program:
     return replace(program, stores=replace(stores, death=death))
 
 
-def _with_dequantisation(program: Program, chosen: BoolArray, whole_bytes: FloatArray) -> Program:
+def _with_dequantisation(
+    program: Program, chosen: BoolArray, whole_bytes: FloatArray, *, is_once: bool = False
+) -> Program:
+    """A copy of each chosen weight before each product that reads it, or one for all of them."""
     reads = program.reads
     rows = np.flatnonzero(chosen[reads.storage])
+    rows = rows[np.argsort(program.ops.position[reads.op[rows]], kind="stable")]
     weight, op = reads.storage[rows], reads.op[rows]
-    size = program.stores.elements[weight]
+    first = np.unique(weight, return_index=True)[1] if is_once else np.arange(len(rows))
+    size = program.stores.elements[weight[first]]
     draft = Draft(program)
     widened = draft.stores(size, is_wide=False)
     draft.ops(
-        OpKind.DEQUANTIZE, op, -0.5, dims=row_dims(size, constant(np.ones(len(rows))), 1.0),
-        reads=[(weight, size)], writes=[(widened, size)],
+        OpKind.DEQUANTIZE, op[first], -0.5,
+        dims=row_dims(size, constant(np.ones(len(first))), 1.0),
+        reads=[(weight[first], size)], writes=[(widened, size)],
     )  # fmt: skip
     joined = draft.joined()
     storage, death = joined.reads.storage.copy(), joined.stores.death.copy()
     width = joined.stores.element_bytes.copy()
-    storage[rows], death[widened], width[widened] = widened, op, whole_bytes[weight]
+    copy = widened[np.searchsorted(weight[first], weight)] if is_once else widened
+    storage[rows], death[copy], width[copy] = copy, op, whole_bytes[weight]
     return replace(
         joined,
         reads=replace(joined.reads, storage=storage),
         stores=replace(joined.stores, death=death, element_bytes=width),
     ).ordered()
+
+
+def _with_inputs_cast(program: Program, chosen: BoolArray) -> Program:
+    """What enters a forward product cast to 8 bits, op by op, each kept for its own backward pass.
+
+    Its absolute values, of which the largest sets the scale; it in FP32; that over the scale. The
+    latter two are in FP32 whatever the format of the model.
+
+    Source: pytorch/ao 0.18, quantization/quant_primitives.py, `_choose_scale_float8` and
+    `_quantize_affine_float8`; saved tensors of both counted on a CPU (2026-11-24).
+    """
+    reads, stores = program.reads, program.stores
+    is_forward = program.ops.position < program.first_backward()
+    rows = np.flatnonzero(chosen[reads.storage])
+    rows = rows[np.argsort(program.ops.position[reads.op[rows]], kind="stable")]
+    of_forward = rows[is_forward[reads.op[rows]]]
+    later = dict(zip(reads.storage[rows], reads.op[rows], strict=True))
+    forward = reads.op[of_forward]
+    backward = np.array([later[weight] for weight in reads.storage[of_forward]], dtype=np.int64)
+    has_gradient = ~is_forward[backward]
+    forward, backward = forward[has_gradient], backward[has_gradient]
+    enters = stores.elements[reads.storage][:, 1:].any(axis=1) & ~chosen[reads.storage]
+    source = np.full(len(program.ops), -1)
+    source[reads.op[enters]] = reads.storage[enters]
+    forward, backward = (one[source[forward] >= 0] for one in (forward, backward))
+    narrow = source[forward]
+    size = stores.elements[narrow]
+    draft = Draft(program)
+    absolute = draft.stores(size, is_wide=False)
+    wide, scaled = (draft.stores(size, is_wide=True) for _ in range(2))
+    dims = row_dims(size, constant(np.ones(len(forward))), 1.0)
+    steps = ((-0.9, narrow, absolute), (-0.8, narrow, wide), (-0.7, wide, scaled))
+    for offset, read, written in steps:
+        draft.ops(
+            OpKind.CAST, forward, offset, dims=dims, reads=[(read, size)], writes=[(written, size)]
+        )
+    kept = [(one, size) for one in (scaled, wide, absolute)]
+    draft.ops(OpKind.CAST, backward, 0.5, dims=dims, reads=kept, writes=[])
+    joined = draft.joined()
+    width = joined.stores.element_bytes.copy()
+    width[absolute] = width[narrow]
+    is_floating = joined.stores.is_floating.copy()
+    is_floating[[*wide, *scaled]] = False
+    stores = replace(joined.stores, element_bytes=width, is_floating=is_floating)
+    return replace(joined, stores=stores).ordered().with_lives_over_uses()
