@@ -78,7 +78,7 @@ def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvalua
         devices_per_node=job.tp * job.pp * job.dp,
         device_link=link,
         node_link=link,
-        profile=replace(find_training_profile(), cut="layers"),
+        profile=replace(find_training_profile("megatron"), cut="layers"),
     )
     variant = Variant(
         shape=_shape(job),
@@ -97,8 +97,9 @@ def with_transient(costs: BlockCosts, block: str, num_bytes: float) -> BlockCost
     added = np.zeros(len(costs.names))
     added[costs.names.index(block)] = num_bytes
     return dataclasses.replace(
-        costs, transient_bytes=costs.transient_bytes + added, moments=_raised(costs, added)
-    )
+        costs, transient_bytes=costs.transient_bytes + added,
+        adding_bytes=costs.adding_bytes + added, moments=_raised(costs, added),
+    )  # fmt: skip
 
 
 def with_saved(costs: BlockCosts, prefix: str, num_bytes: float) -> BlockCosts:

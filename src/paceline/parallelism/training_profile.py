@@ -46,7 +46,8 @@ class TrainingProfile:
             of sharing each expert (Megatron-LM with ``expert-tensor-parallel-size 1``).
         hides_exchange: Whether tokens travel while another microbatch is computed (Megatron-LM's
             ``overlap-moe-expert-parallel-comm``).
-        keeps_gradients: Whether gradients lie in buffers that are there from the start of a step.
+        keeps_gradients: Whether gradients lie in buffers that are there from the start of a step,
+            and are added there by the products that make them.
         host: Whose kernels run, and whose host dispatches them.
     """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -62,6 +64,7 @@ def variant(
         put_off_bytes=1e3 * rising[None],
         boundary_bytes=boundary * rising[None],
         transient_bytes=np.asarray(transient)[None],
+        adding_bytes=np.asarray(transient)[None],
         largest_bytes=np.asarray(transient)[None],
         moments=PeakMoments(**dict.fromkeys(MOMENTS, np.zeros((1, 1)))),
         moment_block=np.zeros(1, dtype=np.int64),
@@ -167,3 +170,14 @@ def test_ranks_of_a_node_share_its_network_when_stages_lie_in_several() -> None:
     inside, between, narrow = seconds(8, 1e9), seconds(4, 4e9), seconds(4, 1e9)
     assert between == pytest.approx(inside, rel=1e-3)
     assert narrow > 1.5 * inside
+
+
+def test_gradients_made_in_the_buffer_of_their_sum_are_held_once() -> None:
+    """Elsewhere one more of the fullest block is there, until it is added."""
+    one = variant(np.array([1e6, 1e6]), np.array([4e6, 4e6]))
+    costs = replace(one.costs, adding_bytes=one.costs.transient_bytes + 3e6)
+    one = replace(one, costs=costs)
+    added, in_place = (
+        layout(one, 1, 0, is_even=False, adds_in_place=how).transient_bytes for how in (False, True)
+    )
+    assert added - in_place == pytest.approx([3e6])

@@ -29,14 +29,16 @@ class BlockMemory:
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
         put_off_bytes: What gradients of weights need besides, where they are made later, same
             shape.
-        transient_bytes: Activations, workspaces and gradients not yet added to the sum, alive for a
-            moment while the block runs, same shape.
+        transient_bytes: Activations and workspaces alive for a moment while the block runs, same
+            shape.
+        adding_bytes: The same with gradients that are made before they are added to the sum.
         largest_bytes: The largest single tensor of the block that comes and goes, same shape.
     """
 
     saved_bytes: FloatArray
     put_off_bytes: FloatArray
     transient_bytes: FloatArray
+    adding_bytes: FloatArray
     largest_bytes: FloatArray
 
 
@@ -58,15 +60,12 @@ def block_memory(program: Program, block: IntArray, num_blocks: int, points: Poi
     is_saved = is_activation & (birth < start) & (death >= start)
     passing = (is_activation & ~is_saved) | (stores.owner == Owner.WORKSPACE)
     keeper, put_off = _keeper(program, block, home), put_off_with_weights(program)
+    live, made = _live(program, passing, size_bytes), _made_gradients(program, size_bytes)
     return BlockMemory(
         saved_bytes=_sum_stores(powers, num_bytes, is_saved, keeper, num_blocks),
         put_off_bytes=_sum_stores(powers, num_bytes, put_off, home, num_blocks),
-        transient_bytes=_fullest(
-            program,
-            _live(program, passing, size_bytes) + _made_gradients(program, size_bytes),
-            block,
-            num_blocks,
-        ),
+        transient_bytes=_fullest(program, live, block, num_blocks),
+        adding_bytes=_fullest(program, live + made, block, num_blocks),
         largest_bytes=_largest(program, size_bytes, home, num_blocks),
     )
 

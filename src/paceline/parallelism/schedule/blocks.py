@@ -91,6 +91,7 @@ class BlockCosts:
         boundary_bytes: What the next block needs of this one and those before, same shape.
         transient_bytes: Activations alive for a moment while the block runs, in forward or
             backward, same shape.
+        adding_bytes: The same with gradients that are made before they are added to the sum.
         largest_bytes: The largest single tensor of the block that comes and goes, same shape.
         moments: Live bytes of a rank that runs all blocks once, from which gradients come one by
             one, at the moments that can be its peak.
@@ -115,6 +116,7 @@ class BlockCosts:
     put_off_bytes: FloatArray
     boundary_bytes: FloatArray
     transient_bytes: FloatArray
+    adding_bytes: FloatArray
     largest_bytes: FloatArray
     moments: PeakMoments
     moment_block: IntArray
@@ -202,6 +204,7 @@ def block_costs(
         put_off_bytes=memory.put_off_bytes,
         boundary_bytes=work.boundary_bytes,
         transient_bytes=memory.transient_bytes,
+        adding_bytes=memory.adding_bytes,
         largest_bytes=memory.largest_bytes,
         moments=work.moments,
         moment_block=work.block[work.lowered.memory.op],

@@ -50,7 +50,9 @@ class Layout:
 
 
 @lru_cache(maxsize=8192)
-def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> Layout:
+def layout(
+    variant: Variant, num_stages: int, point: int, *, is_even: bool, adds_in_place: bool = False
+) -> Layout:
     """One cut; equal ones are made once.
 
     Tensor ranks hold equal copies of the message: each sends its part of it.
@@ -60,6 +62,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         num_stages: Virtual stages.
         point: Microbatch size, row of the variant's points.
         is_even: Whether stages get equal numbers of layers instead of equal cost.
+        adds_in_place: Whether gradients are made in the buffer of their sum.
 
     Source: Narayanan et al., SC 2021, section 4.1 (scatter/gather optimization).
     """
@@ -73,6 +76,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         else balanced_cuts(work, num_stages)
     )
     saved_of_blocks = costs.saved_bytes[point]
+    transient = (costs.transient_bytes if adds_in_place else costs.adding_bytes)[point]
     timed = (
         costs.forward_s, costs.backward_s, costs.forward_host_s, costs.backward_host_s,
         costs.weight_s, costs.tensor_s,
@@ -95,7 +99,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         saved_bytes=saved_bytes,
         put_off_bytes=put_off_bytes,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
-        transient_bytes=_stage_transient_bytes(saved_of_blocks, costs.transient_bytes[point], cuts),
+        transient_bytes=_stage_transient_bytes(saved_of_blocks, transient, cuts),
         largest_bytes=np.maximum.reduceat(costs.largest_bytes[point], cuts),
     )
 

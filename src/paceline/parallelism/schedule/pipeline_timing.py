@@ -177,7 +177,13 @@ def distinct_pipelines(
     columns = (table.pp, table.chunks, table.kind, table.microbatches, table.variant, table.point)
     keys, of_row = np.unique(np.column_stack([*columns, crosses]), axis=0, return_inverse=True)
     layouts = tuple(
-        layout(variants[variant], pp * chunks, point, is_even=fabric.profile.cut == "layers")
+        layout(
+            variants[variant],
+            pp * chunks,
+            point,
+            is_even=fabric.profile.cut == "layers",
+            adds_in_place=fabric.profile.keeps_gradients,
+        )
         for pp, chunks, _, _, variant, point, _ in keys.tolist()
     )
     return Pipelines(
