@@ -466,7 +466,10 @@ def _stored(root: Path, suffix: str, width: int, height: int, is_tar: bool = Fal
 
 
 def threads() -> None:
-    """Rate with the threads that were chosen, against the best by hand and the expected one."""
+    """Rate with the threads that were chosen, against the best by hand and the expected one.
+
+    A number's best window counts for the share, as others only slow one; its median for the error.
+    """
     _first_in_line(is_asleep=False)
     root, shares, errors = Path(os.environ["FEED_DATA"]), [], []
     told = "| {} | {:g} | {} | {} | {:.2f} | {:.0f} | {:.0f} | {:+.0%} |"
@@ -491,25 +494,25 @@ def threads() -> None:
 
 def _by_hand(reader: _Late) -> tuple[int, int, float, float, float]:
     """Threads chosen, the best number, its share of the rate; rates expected and measured."""
-    chosen, expected = _chosen(reader)
+    chosen, expected = _alone(lambda: _chosen(reader))
     tried = sorted({2, 3, 4, 8, 16, 32, 64, chosen})
     rates: dict[int, list[float]] = {number: [] for number in tried}
-    for turn in range(3):
+    for turn in range(4):
         for number in tried[:: 1 if turn % 2 else -1]:
-            rates[number].append(_alone(reader, number))
-    middle = {number: statistics.median(found) for number, found in rates.items()}
-    best = max(middle, key=lambda number: middle[number])
-    return chosen, best, middle[chosen] / middle[best], expected, middle[chosen]
+            rates[number].append(_alone(lambda number=number: _rate(reader, number)))
+    found = {number: max(windows) for number, windows in rates.items()}
+    best = max(found, key=lambda number: found[number])
+    return chosen, best, found[chosen] / found[best], expected, statistics.median(rates[chosen])
 
 
-def _alone(reader: _Late, number: int) -> float:
-    """The rate with the cores to itself for a moment, in real time, where that is allowed."""
+def _alone(function: Callable[[], Any]) -> Any:
+    """Its answer, with the cores to itself for a moment, in real time, where that is allowed."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except OSError:
-        return _rate(reader, number)
+        return function()
     try:
-        return _rate(reader, number)
+        return function()
     finally:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 

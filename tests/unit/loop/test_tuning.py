@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.loop.feeding.filling import Spent
+from paceline.loop.feeding.filling import NOTHING, Spent, added
 from paceline.loop.feeding.tuning import Tuner, enough_threads, expected_per_s
 
 CORES = 2
@@ -14,7 +14,7 @@ class _Host:
     """Threads on a stand-in host: samples per second are a function of their number."""
 
     def __init__(self, rate_of, spent: Spent) -> None:
-        self.rate_of, self.spent = rate_of, spent
+        self.rate_of, self._a_window, self.spent = rate_of, spent, NOTHING
         self.now = self.num_filled = 0.0
         self.num_threads, self.history = CORES, []
 
@@ -24,6 +24,7 @@ class _Host:
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
+        self.spent = added(self.spent, self._a_window)
         self.num_filled += seconds * self.rate_of(self.num_threads, self.now)
 
 
@@ -56,6 +57,21 @@ def test_the_model_keeps_all_cores_busy(work_s: float, wait_s: float) -> None:
 
 def test_what_the_queue_costs_counts_as_work() -> None:
     assert expected_per_s(_spent(9e-4, 0.0, 1e-4), 3, CORES) == pytest.approx(2000)
+
+
+def test_the_first_batch_in_which_all_is_new_is_not_learned_from() -> None:
+    host = _Host(_by_model(1e-3, 0.0), _spent(1e-3, 0.0))
+    host.spent = _spent(1.0, 5.0)
+    tuner = Tuner(host, CORES, clock=lambda: host.now)
+    for _ in range(3):
+        tuner.after_batch(0.1)
+        host.pass_time(0.1)
+    assert tuner.choice.expected_per_s == pytest.approx(2000)
+
+
+def test_waiting_for_the_interpreter_is_not_storage() -> None:
+    late = Spent(100, 0.1, 0.02, 0.3, 0.1)
+    assert enough_threads(late, CORES) == CORES + 1
 
 
 def test_one_window_that_others_disturbed_moves_nothing() -> None:

@@ -18,7 +18,7 @@ _MOST_THREADS = 128
 _WINDOW_S, _LEAST_GAIN = 0.4, 1.04
 #: Settled numbers are tried again after so long, if the consumer waits.
 _AGAIN_S = 20.0
-#: Samples from which the model is read.
+#: Samples from which the model is read, after the first batch, in which all is new.
 _LEARNED_FROM = 24
 
 
@@ -49,12 +49,13 @@ def enough_threads(spent, cores):
 def _cost(spent):
     """Core time of a sample, and what it waits for storage.
 
-    Waiting for a core shows in both stages alike: only what reading waits beyond that is storage.
+    Waiting for a core or the interpreter shows in the work, too: only what reading waits beyond
+    that is storage.
     """
-    crowding = max(1.0, spent.work_s / spent.work_cpu_s) if spent.work_cpu_s > 0 else 1.0
     core_s = spent.work_cpu_s + spent.read_cpu_s + spent.around_cpu_s
     work_s = max(core_s / spent.samples, 1e-9)
-    wait_s = max(0.0, spent.read_s - crowding * spent.read_cpu_s) / spent.samples
+    late_s = max(0.0, spent.work_s - spent.work_cpu_s)
+    wait_s = max(0.0, spent.read_s - spent.read_cpu_s - late_s) / spent.samples
     return work_s, wait_s
 
 
@@ -75,7 +76,7 @@ class Tuner:
         self.choice, self.num_threads = None, cores
         self._start, self._filled, self._waited_s = clock(), 0, 0.0
         self._rates, self._trials, self._settled_at = {}, None, None
-        self._is_repeated = False
+        self._is_repeated, self._first = False, None
 
     def after_batch(self, waited_s):
         """Note how long a batch was waited for; change the number if it is time for that."""
@@ -87,6 +88,9 @@ class Tuner:
 
     def _choose(self):
         spent = self.engine.spent
+        if self._first is None:
+            self._first = spent
+        spent = type(spent)(*(now - before for now, before in zip(spent, self._first)))
         if spent.samples < _LEARNED_FROM:
             return
         number = enough_threads(spent, self.cores)
