@@ -43,7 +43,8 @@ def test_the_screen_says_what_is_there_what_it_gives_and_what_would_help(
 ) -> None:
     stage = {"name": "decode", "core_s": 1e-3, "wall_s": 1e-3}
     answer = {
-        "kind": "image", "num_samples": 90, "num_classes": 3, "num_cores": 8, "num_threads": 8,
+        "kind": "image", "num_samples": 90, "num_classes": 3, "num_cores": 8, "threads_per_core": 1,
+        "num_threads": 8,
         "facts": {"formats": {"JPEG": 90}, "disk_bytes": 110e3, "width": 500, "height": 375},
         "stages": [stage], "measured_per_s": 4000.0, "core_s": 1.6e-3, "num_checked": 50,
         "remedies": [{"change": "shrunk", "core_s": 5e-4, "before_core_s": 1e-3},

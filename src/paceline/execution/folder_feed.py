@@ -144,7 +144,7 @@ def folder_feed(data: str, size: int, found: Mapping[str, Any], wanted: float | 
         num_threads=found["num_threads"],
         samples_per_s=found["measured_per_s"],
         core_s=found["core_s"],
-        predicted_samples_per_s=_predicted(facts, size, found["num_threads"], found["num_cores"]),
+        predicted_samples_per_s=_predicted(facts, size, found),
         remedies=tuple(_remedies(found)),
         wanted_samples_per_s=wanted,
         num_threads_needed=_threads_needed(stages, wanted, found),
@@ -164,9 +164,7 @@ def _threads_needed(
     return max(1, -int(-wanted * num_threads // rate))
 
 
-def _predicted(
-    facts: Mapping[str, Any], size: int, num_threads: int, num_cores: int
-) -> Interval | None:
+def _predicted(facts: Mapping[str, Any], size: int, found: Mapping[str, Any]) -> Interval | None:
     """From what the files are, with the shipped costs of a core; None where those say nothing."""
     counts = facts["formats"]
     usual = max(counts, key=lambda name: counts[name]) if counts else ""
@@ -179,10 +177,11 @@ def _predicted(
         disk_bytes=facts["disk_bytes"],
     )
     pipeline = InputPipeline(
-        sample=sample, width=size, height=size, sent_as="uint8", num_workers=num_threads,
+        sample=sample, width=size, height=size, sent_as="uint8", num_workers=found["num_threads"],
         loader="threads",
     )  # fmt: skip
-    rate = predict_input(pipeline, InputHost(num_cores=num_cores)).samples_per_s
+    host = InputHost(num_cores=found["num_cores"], threads_per_core=found["threads_per_core"])
+    rate = predict_input(pipeline, host).samples_per_s
     return interval_of(rate, INPUT_LOG_SIGMA)
 
 

@@ -48,6 +48,7 @@ pipelines = st.builds(
 hosts = st.builds(
     InputHost,
     num_cores=st.integers(1, 64),
+    threads_per_core=st.integers(1, 2),
     storage_read_bytes_per_s=st.one_of(st.none(), st.floats(1e6, 1e10)),
     copy_bytes_per_s=st.one_of(st.none(), st.floats(1e9, 1e11)),
     core_speed=st.floats(0.2, 5),
@@ -72,7 +73,7 @@ def measured() -> list[tuple[InputPipeline, float, dict[str, str]]]:
 
 
 def test_one_measured_pipeline_predicts_the_others() -> None:
-    """JPEG, PNG and raw files of three sizes through one and two workers: median within 15 %."""
+    """JPEG, PNG and raw files of three sizes through one and two workers: median 10 %, worst 25."""
     rows = measured()
     assert len(rows) == 18
     ours = next(r for r in rows if r[2]["encoding"] == "jpeg" and r[2]["width"] == "500")
@@ -82,14 +83,24 @@ def test_one_measured_pipeline_predicts_the_others() -> None:
         for pipeline, rate, _ in rows
         if pipeline is not ours[0]
     ]
-    assert statistics.median(errors) <= 0.15
+    assert statistics.median(errors) <= 0.10
+    assert max(errors) <= 0.25
+
+
+def test_two_hardware_threads_of_a_core_do_less_than_two_cores() -> None:
+    pipeline = InputPipeline(sample=sample_format("imagenet"), width=224, height=224, num_workers=8)
+    rates = [
+        predict_input(pipeline, InputHost(num_cores=8, threads_per_core=number)).samples_per_s
+        for number in (1, 2)
+    ]
+    assert rates[0] / 2 < rates[1] < 0.7 * rates[0]
 
 
 @given(pipeline=pipelines, host=hosts)
 def test_no_ceiling_is_exceeded(pipeline: InputPipeline, host: InputHost) -> None:
     found = predict_input(pipeline, host)
     core_s = found.samples_per_s * (found.worker_s + found.main_s)
-    assert core_s <= max(1, host.num_cores) * (1 + 1e-9)
+    assert core_s <= max(1, host.full_cores) * (1 + 1e-9)
     assert found.samples_per_s * found.main_s <= 1 + 1e-9
     if host.copy_bytes_per_s:
         assert found.samples_per_s * found.sent_bytes <= host.copy_bytes_per_s * (1 + 1e-9)

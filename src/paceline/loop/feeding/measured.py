@@ -21,7 +21,7 @@ from ..errors import LoopError
 from ..readers import open_reader
 from .feeder import Feed, feed
 from .filling import Filler
-from .tuning import num_cores
+from .tuning import num_cores, threads_per_core
 
 _NUM_SAMPLES, _NUM_PER_CORE, _NUM_TRIED = 160, 8, 32
 #: Shorter side of files that were shrunk beforehand, against the side that is sent.
@@ -89,7 +89,8 @@ def measure(request):
     named = sorted(dict(damaged).items())
     return {
         "kind": reader.kind, "num_samples": len(reader), "num_classes": len(reader.classes or ()),
-        "num_cores": num_cores(), "facts": facts, "stages": [stage._asdict() for stage in stages],
+        "num_cores": num_cores(), "threads_per_core": threads_per_core(),
+        "facts": facts, "stages": [stage._asdict() for stage in stages],
         "remedies": _remedies(reader, recipe, picked, stages) if reader.kind == "image" else [],
         "damaged": named[:_MOST_LISTED], "num_damaged": len(named), "num_checked": checked, **run,
     }  # fmt: skip

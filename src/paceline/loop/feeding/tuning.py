@@ -14,8 +14,9 @@ from collections import namedtuple
 Choice = namedtuple("Choice", ["num_threads", "expected_per_s", "measured_per_s"])
 
 _MOST_THREADS = 128
-#: A trial of another number lasts so long; it is kept if it gives so much more.
-_WINDOW_S, _LEAST_GAIN = 0.4, 1.04
+#: A trial of another number lasts so long; more threads are kept if they give so much more, fewer
+#: if they give this. More are tried only where the model's number gives less of what it expects.
+_WINDOW_S, _GAIN_OF_MORE, _GAIN_OF_FEWER, _SHORT_FRAC = 0.4, 1.04, 1.01, 0.9
 #: Settled numbers are tried again after so long, if the consumer waits.
 _AGAIN_S = 20.0
 #: Samples from which the model is read, after the first batch, in which all is new.
@@ -32,6 +33,17 @@ def num_cores():
     except (OSError, ValueError):
         pass
     return max(1, cores)
+
+
+def threads_per_core():
+    """Processors of this process that share a core, as the system tells; 1 where it does not."""
+    try:
+        place = "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list"
+        mine = os.sched_getaffinity(0)
+        cores = {open(place % cpu).read() for cpu in mine}  # noqa: SIM115 - a line of the kernel
+    except (OSError, AttributeError):
+        return 1
+    return max(1, round(len(mine) / len(cores)))
 
 
 def expected_per_s(spent, num_threads, cores):
@@ -76,7 +88,7 @@ class Tuner:
         self.choice, self.num_threads = None, cores
         self._start, self._filled, self._waited_s = clock(), 0, 0.0
         self._rates, self._trials, self._settled_at = {}, None, None
-        self._is_repeated, self._first = False, None
+        self._is_repeated, self._first, self._more = False, None, None
 
     def after_batch(self, waited_s):
         """Note how long a batch was waited for; change the number if it is time for that."""
@@ -95,10 +107,13 @@ class Tuner:
             return
         number = enough_threads(spent, self.cores)
         self.choice = Choice(number, expected_per_s(spent, number, self.cores), None)
-        more = min(_MOST_THREADS, number + max(1, number // 2))
-        others = {more, max(1, number - 1)} - {number}
-        self._trials = [number, *sorted(others)]
-        self._try(self._trials.pop(0))
+        self._begin(number, number + max(1, number // 2))
+
+    def _begin(self, number, more):
+        """Try a number, then one fewer, and ``more`` if that falls short."""
+        self._more, self._rates = min(_MOST_THREADS, more), {}
+        self._trials = sorted({max(1, number - 1)} - {number})
+        self._try(number)
 
     def _try(self, number):
         self.num_threads = number
@@ -125,18 +140,19 @@ class Tuner:
 
         Of a number's windows the best counts: other programs only ever slow one.
         """
+        first = self.choice.num_threads
+        rates = {number: max(found) for number, found in self._rates.items()}
+        is_short = rates[first] < _SHORT_FRAC * self.choice.expected_per_s
+        if not self._trials and is_short and self._more not in rates:
+            self._trials = [self._more]
         if self._trials:
             self._try(self._trials.pop(0))
             return
-        first = self.choice.num_threads
-        rates = {number: max(found) for number, found in self._rates.items()}
-        best = max(rates, key=lambda number: rates[number])
-        is_better = first not in rates or rates[best] >= _LEAST_GAIN * rates[first]
-        if is_better and best != first and not self._is_repeated:
+        best = max(rates, key=lambda number: rates[number] / _needed(number, first))
+        if best != first and not self._is_repeated:
             self._is_repeated, self._trials = True, [best]
             self._try(first)
             return
-        best = best if is_better else first
         self._is_repeated, self._trials = False, None
         self._settle(best, rates[best], now)
 
@@ -150,6 +166,9 @@ class Tuner:
         self._start, self._filled, self._waited_s = now, self.engine.num_filled, 0.0
         if is_bound and now - self._settled_at > _AGAIN_S:
             number = self.choice.num_threads
-            self._rates = {}
-            self._trials = sorted({number + 1, max(1, number - 1)} - {number})
-            self._try(number)
+            self._begin(number, number + 1)
+
+
+def _needed(number, first):
+    """What a number must give against the first to be taken instead."""
+    return 1.0 if number == first else _GAIN_OF_MORE if number > first else _GAIN_OF_FEWER
