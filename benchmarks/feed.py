@@ -4,6 +4,7 @@ Usage: python benchmarks/feed.py peers [ROUNDS] [--python PYTHON]    beside othe
        python benchmarks/feed.py overlap                             beside a device that waits
        python benchmarks/feed.py threads                             threads chosen, and by hand
        python benchmarks/feed.py tokens                              token windows beside NumPy
+       python benchmarks/feed.py infer                               all of ``infer``, its parts
 
 Every loader makes the same batches: the middle square (224/256 of the shorter side) of 384 JPEGs
 of 500 x 375 pixels, resized to 224 x 224, uint8. All of them stay alive and are asked by turns, so
@@ -13,6 +14,7 @@ and its workers. Loaders that are not installed in PYTHON are said and left out.
 
 from __future__ import annotations
 
+import collections
 import io
 import json
 import os
@@ -441,6 +443,9 @@ class _Late:
             time.sleep(self.wait_s)
         return self.reader.read(index % len(self.reader))
 
+    def name_of(self, index: int) -> str:
+        return str(index)
+
 
 def _stored(root: Path, suffix: str, width: int, height: int, is_tar: bool = False) -> Any:
     """A reader of pictures, made if they are not there."""
@@ -494,19 +499,21 @@ def threads() -> None:
 
 def _by_hand(reader: _Late) -> tuple[int, int, float, float, float]:
     """Threads chosen, the best number, its share of the rate; rates expected and measured."""
-    chosen, expected = _alone(lambda: _chosen(reader))
+    chosen, expected = _alone(reader, lambda: _chosen(reader))
     tried = sorted({2, 3, 4, 8, 16, 32, 64, chosen})
     rates: dict[int, list[float]] = {number: [] for number in tried}
     for turn in range(4):
         for number in tried[:: 1 if turn % 2 else -1]:
-            rates[number].append(_alone(lambda number=number: _rate(reader, number)))
+            rates[number].append(_alone(reader, lambda number=number: _rate(reader, number)))
     found = {number: max(windows) for number, windows in rates.items()}
     best = max(found, key=lambda number: found[number])
     return chosen, best, found[chosen] / found[best], expected, statistics.median(rates[chosen])
 
 
-def _alone(function: Callable[[], Any]) -> Any:
-    """Its answer, with the cores to itself for a moment, in real time, where that is allowed."""
+def _alone(reader: _Late, function: Callable[[], Any]) -> Any:
+    """Its answer; in real time where samples wait, as they would wake up late beside others."""
+    if not reader.wait_s:
+        return function()
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except OSError:
@@ -578,6 +585,63 @@ def tokens(num_rounds: int = 9) -> None:
     print(f"token windows: {middle:.2f} x NumPy ({min(ratios):.2f}-{max(ratios):.2f})")
 
 
+class _Counted(_Late):
+    """A reader of so many samples."""
+
+    def __len__(self) -> int:
+        return 6144
+
+
+def infer() -> None:
+    """Time of a whole inference with a device that waits, against the slowest of its stages."""
+    from paceline import loop
+    from paceline.loop.inferring.inference import _run
+    from paceline.loop.inferring.parts import Parts
+
+    _first_in_line(is_asleep=False)
+    root, batch = Path(os.environ["FEED_DATA"]), 32
+    reader = _Counted(_stored(root, "jpg", 500, 375), 0.0)
+    count = len(reader)
+    fed = loop.feed(
+        reader, batch, shuffle=False, normalise=loop.IMAGENET, threads=CORES + 1,
+        say=lambda _: None,
+    )  # fmt: skip
+    print("| device / input | input, s | device, s | rows, s | total, s | of the slowest |")
+    print("|---|---|---|---|---|---|")
+    for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
+        alone, turns = [], []
+        for turn in range(2):
+            start = time.perf_counter()
+            collections.deque(fed, maxlen=0)
+            alone.append(time.perf_counter() - start)
+            device_s = ratio * min(alone)
+            run = _waiting(device_s * batch / count)
+            with tempfile.TemporaryDirectory() as folder:
+                start = time.perf_counter()
+                parts = Parts(f"{folder}/labels.parquet", str(turn), count, 1024)
+                found = _run(fed, run, parts, 0, False)
+                parts.join()
+                total_s = time.perf_counter() - start
+            slept_s = found["device_s"]  # A sleep comes late; what follows from that is no stage's.
+            turns.append((total_s / max(min(alone), slept_s), slept_s, found["after_s"], total_s))
+        share, *seconds = min(turns)
+        print("| {:g} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.3f} |".format(
+            ratio, min(alone), *seconds, share), flush=True)  # fmt: skip
+
+
+def _waiting(wait_s: float) -> Callable[[Any], Any]:
+    """A model that waits, and gives a thousand scores."""
+    import torch
+
+    scores = torch.rand(BATCH, 1000)
+
+    def run(inputs: Any) -> Any:
+        time.sleep(wait_s)
+        return scores[: len(inputs)]
+
+    return run
+
+
 def main(words: list[str]) -> None:
     root = Path(os.environ.setdefault("FEED_DATA", tempfile.mkdtemp()))
     if words[0] == "answer":
@@ -587,7 +651,7 @@ def main(words: list[str]) -> None:
         peers(int(words[1]) if words[1:] and words[1].isdigit() else 5, python, root)
     else:
         files(root)
-        {"overlap": overlap, "threads": threads, "tokens": tokens}[words[0]]()
+        {"overlap": overlap, "threads": threads, "tokens": tokens, "infer": infer}[words[0]]()
 
 
 if __name__ == "__main__":

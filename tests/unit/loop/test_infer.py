@@ -199,3 +199,32 @@ def test_an_export_without_its_packages_names_them(asked, monkeypatch, tmp_path:
     with pytest.raises(LoopError, match=r"an export needs onnx .*pip install onnx"):
         _infer({**asked, "export": path})
     assert not Path(path).exists()
+
+
+def test_the_next_batch_is_made_while_one_is_computed() -> None:
+    made, is_next_made = [], threading.Event()
+
+    def batches():
+        for number in range(5):
+            made.append(number)
+            if number == 1:
+                is_next_made.set()
+            yield (number,)
+
+    ahead = inference._ahead(batches())
+    assert next(ahead) == (0,)
+    assert is_next_made.wait(60)
+    ahead.close()
+    assert len(made) < 5
+    assert "infer-ahead" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_an_error_while_a_batch_is_made_is_raised() -> None:
+    def batches():
+        yield (0,)
+        raise LoopError("torn", "mend it")
+
+    ahead = inference._ahead(batches())
+    assert next(ahead) == (0,)
+    with pytest.raises(LoopError, match="torn"):
+        next(ahead)

@@ -47,19 +47,18 @@ class _Change:
             raise ValueError("only images of bytes are normalised")
         if normalise is not None:
             mean, deviation = (torch.tensor(v, dtype=torch.float32) for v in normalise)
-            shape = (1, -1, 1, 1)
-            self.scale = (1 / (255 * deviation)).view(shape).to(device, self.precision)
-            self.offset = (-mean / deviation).view(shape).to(device, self.precision)
+            row = filler.shape[1]  # A row of pixels at once: channels alone are too short a loop.
+            self.scale = (1 / (255 * deviation)).repeat(row).to(device, self.precision)
+            self.offset = (-mean / deviation).repeat(row).to(device, self.precision)
 
     def __call__(self, inputs, labels):
         if self.is_tokens:
             wide = inputs.to(torch.int64)
             return wide[:, :-1], wide[:, 1:]
-        if self.is_image:
-            inputs = inputs.permute(0, 3, 1, 2)
         if self.scale is not None:
-            inputs = torch.addcmul(self.offset, inputs.to(self.precision), self.scale)
-        return inputs, labels
+            rows = inputs.flatten(2).to(self.precision)
+            inputs = torch.addcmul(self.offset, rows, self.scale, out=rows).view(inputs.shape)
+        return inputs.permute(0, 3, 1, 2) if self.is_image else inputs, labels
 
 
 class InMemory:

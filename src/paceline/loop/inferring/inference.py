@@ -5,6 +5,7 @@ last and writes them. The request is one JSON object on the command line, the an
 standard output; talk goes to standard error.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -87,11 +88,11 @@ def _example(fed):
 
 def _run(fed, run, parts, start, keeps_scores):
     """All batches, overlapped; seconds that each stage was busy, and the rate."""
-    rows = _Rows(fed, parts, start, keeps_scores)
+    rows, batches = _Rows(fed, parts, start, keeps_scores), _ahead(fed)
     began, device_s, latencies = time.perf_counter(), 0.0, []
     try:
         before = time.perf_counter()
-        for batch in fed:
+        for batch in batches:
             ready = time.perf_counter()
             rows.put(batch.indices, run(batch[0]))
             done = time.perf_counter()
@@ -99,6 +100,7 @@ def _run(fed, run, parts, start, keeps_scores):
             latencies.append(done - before)
             before = time.perf_counter()
     finally:
+        batches.close()
         rows.close()
     wall_s = max(1e-9, time.perf_counter() - began)
     latencies.sort()
@@ -108,6 +110,36 @@ def _run(fed, run, parts, start, keeps_scores):
         "samples_per_s": (len(fed.reader) - start) / wall_s,
         "latency_p50_s": at[0], "latency_p99_s": at[1],
     }  # fmt: skip
+
+
+def _ahead(batches):
+    """Batches; a thread makes the next ready (normalised) while one is computed."""
+    ready, is_over = queue.Queue(1), threading.Event()
+
+    def work():
+        last = None
+        try:
+            for batch in batches:
+                ready.put(batch)
+                if is_over.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 - raised again where the batch is asked for
+            last = error
+        ready.put(last)
+
+    thread = threading.Thread(target=work, name="infer-ahead", daemon=True)
+    thread.start()
+    try:
+        while isinstance(batch := ready.get(), tuple):
+            yield batch
+        if batch is not None:
+            raise batch
+    finally:
+        is_over.set()
+        while thread.is_alive():  # It may be about to hand over one more.
+            with contextlib.suppress(queue.Empty):
+                ready.get(timeout=0.05)
+        thread.join()
 
 
 class _Rows:
