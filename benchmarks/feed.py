@@ -14,7 +14,6 @@ and its workers. Loaders that are not installed in PYTHON are said and left out.
 
 from __future__ import annotations
 
-import collections
 import io
 import json
 import os
@@ -352,57 +351,7 @@ def peers(num_rounds: int, python: str, root: Path) -> None:
         print("| {} | {:.0f} | {} | {:.2f} |".format(name, *told))
 
 
-class _Waits:
-    """A reader of made-up samples that takes time of the clock."""
-
-    kind, classes, damaged, dtype, shape = "array", None, (), "uint8", (8,)
-
-    def __init__(self, wait_s: float) -> None:
-        self.wait_s = wait_s
-
-    def __len__(self) -> int:
-        return 10**6
-
-    def read(self, index: int) -> Any:
-        from paceline.loop.readers.records import Stored
-
-        time.sleep(self.wait_s)
-        return Stored(np.zeros(self.shape, np.uint8), 0)
-
-    def name_of(self, index: int) -> str:
-        return str(index)
-
-
-def _in_rows(reader: _Waits, batch: int, num_threads: int | None) -> Any:
-    """A feed that takes such samples one by one, as images are taken."""
-    from paceline import loop
-
-    reader.kind = "image"
-    fed = loop.feed(reader, batch, threads=num_threads, say=lambda _: None)
-    fed.filler.shape, fed.filler.dtype = reader.shape, "uint8"
-    fed.filler._place = lambda data, out, index, epoch: np.copyto(out, data)
-    fed.delivery.change.is_image = False
-    return fed
-
-
-def overlap() -> None:
-    """Median step with a device that waits, against the longer of input and device."""
-    _first_in_line(is_asleep=True)
-    batch, threads, wait_s = 16, 2, 0.005
-    print("| device / input | device, ms | input, ms | step, ms | of the longer |")
-    print("|---|---|---|---|---|")
-    for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
-        batches = iter(_in_rows(_Waits(wait_s), batch, threads))
-        device_s = ratio * wait_s * batch / threads
-        rounds = [(_steps(batches, 0.0, 30), _steps(batches, device_s, 30)) for _ in range(5)]
-        batches.close()
-        of_longer = statistics.median(step / max(alone, device_s) for alone, step in rounds)
-        alone, step = (statistics.median(times) for times in zip(*rounds, strict=True))
-        told = (ratio, 1e3 * device_s, 1e3 * alone, 1e3 * step, of_longer)
-        print("| {:g} | {:.1f} | {:.1f} | {:.1f} | {:.3f} |".format(*told), flush=True)
-
-
-def _first_in_line(is_asleep: bool) -> None:
+def first_in_line(is_asleep: bool) -> None:
     """Ahead of other programs where that is allowed: in real time what sleeps, else by weight."""
     try:
         if is_asleep:
@@ -415,18 +364,7 @@ def _first_in_line(is_asleep: bool) -> None:
         print(f"beside other programs: {error.strerror}")
 
 
-def _steps(batches: Batches, device_s: float, count: int = 60) -> float:
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        next(batches)
-        if device_s:
-            time.sleep(device_s)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[count // 3 :])
-
-
-class _Late:
+class Late:
     """A reader whose samples come from storage that takes a while."""
 
     def __init__(self, reader: Any, wait_s: float) -> None:
@@ -447,7 +385,7 @@ class _Late:
         return str(index)
 
 
-def _stored(root: Path, suffix: str, width: int, height: int, is_tar: bool = False) -> Any:
+def stored(root: Path, suffix: str, width: int, height: int, is_tar: bool = False) -> Any:
     """A reader of pictures, made if they are not there."""
     from input_pipeline import image
     from PIL import Image
@@ -475,7 +413,7 @@ def threads() -> None:
 
     A number's best window counts for the share, as others only slow one; its median for the error.
     """
-    _first_in_line(is_asleep=False)
+    first_in_line(is_asleep=False)
     root, shares, errors = Path(os.environ["FEED_DATA"]), [], []
     told = "| {} | {:g} | {} | {} | {:.2f} | {:.0f} | {:.0f} | {:+.0%} |"
     print("| files | storage, ms | chosen | best by hand | chosen / best | expected /s"
@@ -485,9 +423,9 @@ def threads() -> None:
         ("jpg", 1024, 768, False, 0.03), ("png", 256, 256, False, 0.008),
         ("jpg", 500, 375, True, 0.002),
     ):  # fmt: skip
-        stored = _stored(root, suffix, width, height, is_tar)
+        pictures = stored(root, suffix, width, height, is_tar)
         for wait_s in (0.0, late_s):
-            found = _by_hand(_Late(stored, wait_s))
+            found = _by_hand(Late(pictures, wait_s))
             shares.append(found[2])
             errors.append(found[3] / found[4] - 1)
             name = f"{suffix} {width}x{height}{', tar' * is_tar}"
@@ -497,7 +435,7 @@ def threads() -> None:
           f" worst {max(sizes):.1%}")  # fmt: skip
 
 
-def _by_hand(reader: _Late) -> tuple[int, int, float, float, float]:
+def _by_hand(reader: Late) -> tuple[int, int, float, float, float]:
     """Threads chosen, the best number, its share of the rate; rates expected and measured."""
     chosen, expected = _alone(reader, lambda: _chosen(reader))
     tried = sorted({2, 3, 4, 8, 16, 32, 64, chosen})
@@ -510,7 +448,7 @@ def _by_hand(reader: _Late) -> tuple[int, int, float, float, float]:
     return chosen, best, found[chosen] / found[best], expected, statistics.median(rates[chosen])
 
 
-def _alone(reader: _Late, function: Callable[[], Any]) -> Any:
+def _alone(reader: Late, function: Callable[[], Any]) -> Any:
     """Its answer; in real time where samples wait, as they would wake up late beside others."""
     if not reader.wait_s:
         return function()
@@ -585,63 +523,6 @@ def tokens(num_rounds: int = 9) -> None:
     print(f"token windows: {middle:.2f} x NumPy ({min(ratios):.2f}-{max(ratios):.2f})")
 
 
-class _Counted(_Late):
-    """A reader of so many samples."""
-
-    def __len__(self) -> int:
-        return 6144
-
-
-def infer() -> None:
-    """Time of a whole inference with a device that waits, against the slowest of its stages."""
-    from paceline import loop
-    from paceline.loop.inferring.inference import _run
-    from paceline.loop.inferring.parts import Parts
-
-    _first_in_line(is_asleep=False)
-    root, batch = Path(os.environ["FEED_DATA"]), 32
-    reader = _Counted(_stored(root, "jpg", 500, 375), 0.0)
-    count = len(reader)
-    fed = loop.feed(
-        reader, batch, shuffle=False, normalise=loop.IMAGENET, threads=CORES + 1,
-        say=lambda _: None,
-    )  # fmt: skip
-    print("| device / input | input, s | device, s | rows, s | total, s | of the slowest |")
-    print("|---|---|---|---|---|---|")
-    for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
-        alone, turns = [], []
-        for turn in range(2):
-            start = time.perf_counter()
-            collections.deque(fed, maxlen=0)
-            alone.append(time.perf_counter() - start)
-            device_s = ratio * min(alone)
-            run = _waiting(device_s * batch / count)
-            with tempfile.TemporaryDirectory() as folder:
-                start = time.perf_counter()
-                parts = Parts(f"{folder}/labels.parquet", str(turn), count, 1024)
-                found = _run(fed, run, parts, 0, False)
-                parts.join()
-                total_s = time.perf_counter() - start
-            slept_s = found["device_s"]  # A sleep comes late; what follows from that is no stage's.
-            turns.append((total_s / max(min(alone), slept_s), slept_s, found["after_s"], total_s))
-        share, *seconds = min(turns)
-        print("| {:g} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.3f} |".format(
-            ratio, min(alone), *seconds, share), flush=True)  # fmt: skip
-
-
-def _waiting(wait_s: float) -> Callable[[Any], Any]:
-    """A model that waits, and gives a thousand scores."""
-    import torch
-
-    scores = torch.rand(BATCH, 1000)
-
-    def run(inputs: Any) -> Any:
-        time.sleep(wait_s)
-        return scores[: len(inputs)]
-
-    return run
-
-
 def main(words: list[str]) -> None:
     root = Path(os.environ.setdefault("FEED_DATA", tempfile.mkdtemp()))
     if words[0] == "answer":
@@ -651,7 +532,10 @@ def main(words: list[str]) -> None:
         peers(int(words[1]) if words[1:] and words[1].isdigit() else 5, python, root)
     else:
         files(root)
-        {"overlap": overlap, "threads": threads, "tokens": tokens, "infer": infer}[words[0]]()
+        import feed_overlap
+
+        beside = {"overlap": feed_overlap.overlap, "infer": feed_overlap.infer}
+        {"threads": threads, "tokens": tokens, **beside}[words[0]]()
 
 
 if __name__ == "__main__":
