@@ -1,6 +1,7 @@
 """Models by the names that people type: the zoo, sizes of hubs, libraries."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -191,3 +192,12 @@ def test_a_short_name_says_how_it_was_read():
     assert workload.title == "BERT (as BERT-base)"
     assert workload.reading.startswith("`BERT` is taken as `bert-base`: ")
     assert load_workload("bert-base").reading == load_workload("Bert Base").reading == ""
+
+
+def test_a_file_that_is_missing_or_of_no_model_is_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"there is no file `nowhere/plan\.yaml`"):
+        entry_of("nowhere/plan.yaml")
+    goal = tmp_path / "goal.toml"
+    goal.write_text("batch = 1\n", encoding="utf-8")
+    with pytest.raises(UnknownNameError, match="describes no model"):
+        entry_of(str(goal))

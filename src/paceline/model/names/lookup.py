@@ -15,6 +15,8 @@ from paceline.model.names.spelling import name_key, plainer, without_owner, word
 from paceline.reading import is_file
 
 _NUM_NEIGHBOURS = 5
+#: How plans, goals and configs end.
+_FILE_ENDINGS = (".yaml", ".yml", ".toml", ".json")
 #: What is left to someone whose model has no name here.
 _OTHER_WAYS = (
     "any other model: hf:config.json with the config of its release, timm:NAME, torchvision:NAME, "
@@ -124,7 +126,12 @@ def _word(typed: str) -> Alias | None:
 
 
 def _unknown(typed: str) -> UnknownNameError:
-    """With names that look alike and names that begin so; where none begins so, with near ones."""
+    """With names that look alike and names that begin so; where none begins so, with near ones.
+
+    What ends as a file does is one that is not there, or one that describes no model.
+    """
+    if typed.endswith(_FILE_ENDINGS):
+        return _no_model_file(typed)
     bare, zoo = without_owner(typed), names_of("zoo").written
     begun = _begun(bare)
     if begun:
@@ -135,6 +142,16 @@ def _unknown(typed: str) -> UnknownNameError:
     known = (*zoo, *names_of("hub").written, *names_of("published").written)
     error = UnknownNameError.from_name("model", bare, known, command="paceline models")
     return UnknownNameError(f"no model named `{typed}`", hint=f"{error.hint}; {_OTHER_WAYS}")
+
+
+def _no_model_file(typed: str) -> UnknownNameError:
+    """A plan, a goal or a config of which nobody can read a model."""
+    if not is_file(Path(typed)):
+        return UnknownNameError(f"there is no file `{typed}`", hint="check the path")
+    return UnknownNameError(
+        f"the file `{typed}` describes no model",
+        hint="name the model itself; a plan file goes to `paceline deploy`, `run` or `report`",
+    )
 
 
 def _begun(name: str) -> list[str]:
