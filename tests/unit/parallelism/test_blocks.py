@@ -13,6 +13,7 @@ from paceline.model.graph.graph import Graph
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.sharded_memory import PeakMoments
+from paceline.parallelism.memory.training_state import TiedState
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallelism.split import SplitShape
 from paceline.prediction.calibration.fitted import builtin_calibration
@@ -21,7 +22,7 @@ from paceline.prediction.prediction import Points
 
 BATCHES, SEQ, HIDDEN, WIDTH = (1.0, 4.0), 512.0, 768, 2
 #: Fields of `BlockCosts` that are no arrays or strings.
-NESTED = ("points", "moments", "state")
+NESTED = ("points", "moments", "state", "tied")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,8 @@ def test_costs_are_the_same_whatever_was_asked_before(gpt2, other) -> None:
     for name in (field.name for field in fields(BlockCosts) if field.name not in NESTED):
         assert np.array_equal(getattr(after, name), getattr(alone, name))
     assert np.array_equal(after.state.values, alone.state.values)
+    for field in fields(TiedState):
+        assert np.array_equal(getattr(after.tied, field.name), getattr(alone.tied, field.name))
     for field in fields(PeakMoments):
         pair = (getattr(one.moments, field.name) for one in (after, alone))
         assert np.array_equal(*pair)
