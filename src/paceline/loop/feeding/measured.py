@@ -126,9 +126,11 @@ def _looked_at(reader, recipe, part, begin):
     """Times of some images in this thread; of each format, bytes, width, height; and the bad."""
     timed, looks, bad = _Timed(), [], []
     out = np.empty((recipe.size, recipe.size, 3), np.uint8)
-    with contextlib.suppress(DamagedSample):  # Once before it counts: buffers are made.
-        _both(reader.read(part[0]).data, recipe, out)
-    begin.wait()
+    try:
+        with contextlib.suppress(DamagedSample):  # Once before it counts: buffers are made.
+            _both(reader.read(part[0]).data, recipe, out)
+    finally:
+        begin.wait()  # Whatever happened here: the others wait for this thread, too.
     for index in part:
         try:
             data = timed.call("read", reader.read, index).data
