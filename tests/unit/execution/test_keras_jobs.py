@@ -10,6 +10,8 @@ from paceline.app.truth.measured_models import check_engine, failure_hint, measu
 from paceline.app.truth.measuring import _modes
 from paceline.errors import InvalidInputError
 from paceline.execution.stacks import stack_specs
+from paceline.model.graph.graph import OpKind, Phase, monomials
+from paceline.model.reading.load import load_workload
 
 #: Keras 3 as beginners write it, compiled or not, frozen or not, with a length of its own or not.
 BEGINNERS = """
@@ -130,6 +132,37 @@ def test_five_models_of_beginners_are_measured_as_they_are(backend, beginners, c
     said = capsys.readouterr().out
     assert all(f"beginners:{name} · training step" in said for name in names)
     assert "failed" not in said
+
+
+def counts(backend, name, monkeypatch):
+    """(parameters, forward FLOP, FLOP of a step, recurrent ops each way)."""
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    found = load_workload(f"beginners:{name}", python=python_of(backend))
+    ops = found.passes[0].graph.ops
+    flop = ops.flop @ monomials(2, 64)[0]
+    kinds = [OpKind(one) for one in ops.kind]
+    recurrent = [kinds.count(one) for one in (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)]
+    return found.num_parameters, flop[ops.phase == Phase.FORWARD].sum(), flop.sum(), recurrent
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("backend", PYTHONS)
+@pytest.mark.parametrize(
+    ("name", "parameters", "forward", "is_recurrent"),
+    [
+        ("cnn", 80 + 13 * 13 * 8 * 10 + 10, 2 * 2 * (26 * 26 * 8 * 9 + 13 * 13 * 8 * 10), False),
+        ("simple_rnn", 16 * 27 + 17, 2 * 2 * 64 * 16 * 26 + 2 * 2 * 16, True),
+        ("lstm", 4 * 16 * 27 + 17, 4 * 2 * 2 * 64 * 16 * 26 + 2 * 2 * 16, True),
+        ("gru", 3 * 16 * 28 + 17, 3 * 2 * 2 * 64 * 16 * 26 + 2 * 2 * 16, True),
+    ],
+)
+def test_one_source_counts_the_same_on_every_backend(
+    backend, name, parameters, forward, is_recurrent, beginners, monkeypatch
+):
+    found = counts(backend, name, monkeypatch)
+    assert found[:2] == (parameters, forward)
+    assert 2.9 < found[2] / found[1] <= 3 if is_recurrent else 2 < found[2] / found[1] < 3
+    assert found[3] == [is_recurrent, is_recurrent]
 
 
 @pytest.mark.stacks

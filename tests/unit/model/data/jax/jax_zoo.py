@@ -118,6 +118,44 @@ class LinenResNet(_Images):
         self.model = _LinenResNet()
 
 
+class _Bottleneck(nn.Module):
+    width: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, x, train=False):
+        y, stride = x, (self.stride, self.stride)
+        for width, size, steps in ((1, 1, (1, 1)), (1, 3, stride), (4, 1, (1, 1))):
+            y = nn.Conv(width * self.width, (size, size), steps, use_bias=False)(y)
+            y = nn.BatchNorm(use_running_average=not train)(y)
+            y = nn.relu(y) if width == 1 else y
+        if x.shape != y.shape:
+            x = nn.Conv(4 * self.width, (1, 1), stride, use_bias=False)(x)
+            x = nn.BatchNorm(use_running_average=not train)(x)
+        return nn.relu(x + y)
+
+
+class _LinenResNet50(nn.Module):
+    @nn.compact
+    def __call__(self, x, train=False):
+        x = nn.Conv(64, (7, 7), (2, 2), use_bias=False)(x)
+        x = nn.relu(nn.BatchNorm(use_running_average=not train)(x))
+        x = nn.max_pool(x, (3, 3), (2, 2), "SAME")
+        for stage, count in enumerate((3, 4, 6, 3)):
+            for block in range(count):
+                stride = 2 if stage and not block else 1
+                x = _Bottleneck(64 * 2**stage, stride)(x, train=train)
+        return nn.Dense(1000)(x.mean((1, 2)))
+
+
+class LinenResNet50:
+    def __init__(self):
+        self.model = _LinenResNet50()
+
+    def inputs(self, batch):
+        return jnp.zeros((batch, 224, 224, 3))
+
+
 class _LinenTransformer(nn.Module):
     @nn.compact
     def __call__(self, x):
