@@ -1,4 +1,4 @@
-"""Ten models of Flax and Equinox, as their users write them, and three functions with loops."""
+"""Models of Flax and Equinox, as their users write them, and functions with loops."""
 
 import equinox as eqx
 import flax.linen as nn
