@@ -70,6 +70,7 @@ def _simulated(search: Search, rows: list[int]) -> Search:
         load_of(search),
         calibration=search.question.calibration,
         sure_z=max(normal_quantile(search.goal.confidence), _LEAST_Z),
+        known=[one for one in search.services.values() if isinstance(one, ServiceFigures)],
     )
     is_ranked = search.is_ranked.copy()
     is_ranked[_alike(search, rows)] = False

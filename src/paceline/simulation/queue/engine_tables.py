@@ -102,6 +102,8 @@ def engine_tables(
         calibration: Of the predictor; the built-in one if None.
         limits: What each engine is told to put into a step; its own where None, or without any.
     """
+    if not jobs:
+        return []
     asked = [_asked(job) for job in jobs]
     counts = [len(one) for one in asked]
     steps = simulate(

@@ -50,6 +50,11 @@ class Replicas:
             return self.limits
         return engine.limits_on(self.machine.device)
 
+    @property
+    def one(self) -> Replicas:
+        """One of them alone."""
+        return replace(self, num_replicas=1, most_ranks=1)
+
     @classmethod
     def of(cls, job: Job, machine: Machine, *, mean_tokens: float) -> Replicas:
         """A job whose data-parallel ranks are replicas, each with requests of its own.
@@ -183,6 +188,7 @@ class ServiceFigures:
 def service_figures(
     services: Sequence[Replicas], load: Load, *, trace: Requests | None = None,
     calibration: Calibration | None = None, sure_z: float = Z_80,
+    known: Sequence[ServiceFigures] = (),
 ) -> list[ServiceFigures | PacelineError]:  # fmt: skip
     """Figures of each service under a load, or why it has none.
 
@@ -193,15 +199,26 @@ def service_figures(
         calibration: Of the predictor; the built-in one if None.
         sure_z: Standard deviations above the median of the chance that is asked for. Near
             saturation waits are no log-normal, so they are simulated at that chance.
+        known: Found before under a load of the same lengths: replicas that are alike have the same
+            tables and the same capacity.
     """
-    tables = tables_of(services, calibration=calibration)
+    kinds = [one.service.one for one in known]
+    fresh: list[Replicas] = []
+    for one in (service.one for service in services):
+        if one not in kinds and one not in fresh:
+            fresh.append(one)
+    tables = tables_of(fresh, calibration=calibration)
+    told = [_replica(*pair, load) for pair in zip(fresh, tables, strict=True)]
+    alike = [*((one.table, one.capacity_per_s / one.num_replicas) for one in known), *told]
+    kinds += fresh
     found: list[ServiceFigures | PacelineError] = []
-    for service, table in zip(services, tables, strict=True):
-        if isinstance(table, PacelineError):
-            found.append(table)
+    for service in services:
+        of_one = alike[kinds.index(service.one)]
+        if isinstance(of_one, PacelineError):
+            found.append(of_one)
             continue
         try:
-            found.append(_figures(service, table, load, trace, sure_z))
+            found.append(_figures(service, *of_one, load, trace, sure_z))
         except PacelineError as error:
             found.append(error)
     return found
@@ -219,23 +236,38 @@ def tables_of(
     )
 
 
-def _figures(
-    service: Replicas, table: EngineTable, load: Load, trace: Requests | None, sure_z: float
-) -> ServiceFigures:
+def _replica(
+    service: Replicas, table: EngineTable | PacelineError, load: Load
+) -> tuple[EngineTable, float] | PacelineError:
+    """The table of a replica with the requests per second that it completes at most."""
+    if isinstance(table, PacelineError):
+        return table
     if not table.fits:
-        raise InvalidInputError(
+        return InvalidInputError(
             f"the weights of {service.job.workload.title} leave no room for requests on "
             f"{service.machine}",
             hint="take more devices, or a narrower --precision",
         )
-    table.batching.check_room(load.requests() if trace is None else trace)
+    try:
+        table.batching.check_room(load.requests())
+    except PacelineError as error:
+        return error
+    return table, saturation(table, load).requests_per_s
+
+
+def _figures(
+    service: Replicas, table: EngineTable, each_per_s: float, load: Load,
+    trace: Requests | None, sure_z: float,
+) -> ServiceFigures:  # fmt: skip
+    if trace is not None:
+        table.batching.check_room(trace)
     return ServiceFigures(
         service=service,
         table=table,
         load=load,
         trace=trace,
         sure_z=sure_z,
-        capacity_per_s=saturation(table, load).requests_per_s * service.num_replicas,
+        capacity_per_s=each_per_s * service.num_replicas,
     )
 
 

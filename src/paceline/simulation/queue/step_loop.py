@@ -143,7 +143,14 @@ class _Loop:
         self.context_s: list[float] = times.context_s.tolist()
         self.read_s: list[float] = times.read_s.tolist()
         self.attention_s = times.attention_s
-        self.batching = batching
+        self.max_requests = batching.max_requests
+        self.chunk_tokens = batching.chunk_tokens
+        self.mixes_prompts = batching.mixes_prompts
+        self.grows = not batching.reserves_answers
+        self.cache_tokens = batching.cache_tokens
+        self.spares = self.grows and math.isfinite(batching.cache_tokens)
+        self.overlaps = batching.overlaps
+        self.host_step_s, self.host_each_s = batching.host_step_s, batching.host_s
         self.now_s = 0.0
         self.num_steps = 0
         self.num_done = 0
@@ -155,6 +162,10 @@ class _Loop:
         #: Tokens to be read before a request can write: its prompt, and after an eviction what it
         #: had written too.
         self.to_read: list[int] = list(self.prompt)
+        #: Tokens of cache that a request takes from its admission on.
+        self.reserved = self.to_read
+        if batching.reserves_answers:
+            self.reserved = (requests.prompt_tokens + requests.output_tokens).tolist()
         self.written = [0] * len(requests)
         #: Prompts that are being read, in order, with the tokens already read.
         self.reading: deque[list[int]] = deque()
@@ -191,8 +202,8 @@ class _Loop:
 
     def _chunk(self) -> list[tuple[int, int, int]]:
         """Requests with the token from which they are read in the next step, and how many."""
-        room = self.batching.chunk_tokens
-        if self.batching.mixes_prompts:
+        room = self.chunk_tokens
+        if self.mixes_prompts:
             room -= self.num_running
         chunk: list[tuple[int, int, int]] = []
         for entry in self.reading:
@@ -202,29 +213,24 @@ class _Loop:
             count = min(self.to_read[number] - start, room)
             chunk.append((number, start, count))
             room -= count
-        while self.waiting and room > 0 and self._admits(self.waiting[0]):
-            number = self.waiting.popleft()
+        waiting = self.waiting
+        while waiting and room > 0 and self._admits(waiting[0]):
+            number = waiting.popleft()
             self.reading.append([number, 0])
-            self.held += self._reserved(number)
+            self.held += self.reserved[number]
             count = min(self.to_read[number], room)
             chunk.append((number, 0, count))
             room -= count
         return chunk
 
-    def _reserved(self, number: int) -> int:
-        """Tokens of cache that a request takes from its admission on."""
-        whole = self.prompt[number] + self.output[number]
-        return whole if self.batching.reserves_answers else self.to_read[number]
-
     def _admits(self, number: int) -> bool:
         at_once = self.num_running + len(self.reading)
-        if at_once >= self.batching.max_requests:
+        if at_once >= self.max_requests:
             return False
-        cache_tokens = self.batching.cache_tokens
         spare = 0.0
-        if not self.batching.reserves_answers and math.isfinite(cache_tokens):
-            spare = min(_SPARE_STEPS * (self.num_running + 1), cache_tokens / 2.0)
-        return at_once == 0 or self.held + self._reserved(number) + spare <= cache_tokens
+        if self.spares:
+            spare = min(_SPARE_STEPS * (self.num_running + 1), self.cache_tokens / 2.0)
+        return at_once == 0 or self.held + self.reserved[number] + spare <= self.cache_tokens
 
     def _read(self, chunk: list[tuple[int, int, int]]) -> None:
         """A step that reads these tokens, and writes beside them where the engine mixes."""
@@ -232,7 +238,7 @@ class _Loop:
         for _, start, count in chunk:
             tokens += count
             squares += count * (2 * start + count)
-        mixes = self.batching.mixes_prompts and self.num_running > 0
+        mixes = self.mixes_prompts and self.num_running > 0
         num_written = self.num_running if mixes else 0
         step_s = self.read_s[min(tokens + num_written, len(self.read_s) - 1)]
         if mixes:
@@ -247,7 +253,8 @@ class _Loop:
             if self.reading[0][1] == self.to_read[number]:
                 self.reading.popleft()
                 self._start(number)
-        self._evict()
+        if self.grows and self.held + self.num_running > self.cache_tokens:
+            self._evict()
 
     def _start(self, number: int) -> None:
         """A prompt is read, and its next token is written."""
@@ -256,7 +263,7 @@ class _Loop:
         left = self.output[number] - self.written[number] - 1
         self.written[number] += 1
         if left == 0:
-            self.held -= self._reserved(number)
+            self.held -= self.reserved[number]
             self._finish(number)
             return
         end = self.num_steps + left
@@ -264,7 +271,7 @@ class _Loop:
         heapq.heappush(self.ends, (end, number))
         self.num_running += 1
         self.context += self.to_read[number] + 1
-        self.held += 0 if self.batching.reserves_answers else 1
+        self.held += self.grows
 
     def _write(self) -> None:
         """Steps that only write, up to the next that is unlike."""
@@ -273,8 +280,8 @@ class _Loop:
             heapq.heappop(self.ends)
             count = self.ends[0][0] - self.num_steps
         running = self.num_running
-        if not self.batching.reserves_answers:
-            free = self.batching.cache_tokens - self.held
+        if self.grows:
+            free = self.cache_tokens - self.held
             if free < running * count:
                 count = max(int(free // running), 1)
         context_s = self.context_s[running]
@@ -282,27 +289,32 @@ class _Loop:
         growth_s = context_s * running / 2.0
         leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
         gap_s = self.next_s - self.now_s
-        if gap_s < count * leap_s and not self.waiting and running < self.batching.max_requests:
+        if gap_s < count * leap_s and not self.waiting and running < self.max_requests:
             soon = math.ceil(gap_s / self._hosted_s(first_s, running))
             soon_s = self._hosted_s(first_s + growth_s * (soon - 1), running)
             count = min(max(math.ceil(gap_s / soon_s), 1), count)
             leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
         self.now_s += count * leap_s
         self._advance(count)
-        self._evict()
+        if self.grows and self.held + self.num_running > self.cache_tokens:
+            self._evict()
 
     def _hosted_s(self, step_s: float, num_requests: int) -> float:
-        host_s = self.batching.host_step_s + num_requests * self.batching.host_s
-        return max(step_s, host_s) if self.batching.overlaps else step_s + host_s
+        host_s = self.host_step_s + num_requests * self.host_each_s
+        if not self.overlaps:
+            return step_s + host_s
+        return step_s if step_s >= host_s else host_s
 
     def _advance(self, count: int) -> None:
         """Every running sequence has written so many tokens more; who is done ends."""
         self.num_steps += count
-        self.context += self.num_running * count
-        if not self.batching.reserves_answers:
-            self.held += self.num_running * count
-        while self.ends and self.ends[0][0] <= self.num_steps:
-            end, number = heapq.heappop(self.ends)
+        written = self.num_running * count
+        self.context += written
+        if self.grows:
+            self.held += written
+        ends, num_steps = self.ends, self.num_steps
+        while ends and ends[0][0] <= num_steps:
+            end, number = heapq.heappop(ends)
             if self.end_of.get(number) != end:
                 continue
             del self.end_of[number]
@@ -323,9 +335,7 @@ class _Loop:
 
     def _evict(self) -> None:
         """Who came last leaves a cache that would overflow in the next step, and reads again."""
-        if self.batching.reserves_answers:
-            return
-        while self.num_running > 1 and self.held + self.num_running > self.batching.cache_tokens:
+        while self.num_running > 1 and self.held + self.num_running > self.cache_tokens:
             number, end = self.end_of.popitem()
             left = end - self.num_steps
             self.written[number] = self.output[number] - left
