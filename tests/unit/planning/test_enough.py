@@ -76,3 +76,16 @@ def test_an_own_machine_says_up_to_where_it_is_enough(model: str) -> None:
     plan = make_plan(load_workload(model), Goal(), Work(), load_catalog([LAPTOP]), today=TODAY)
     assert plan.choices[0].place.cloud == "own"
     assert any("laptop" in t.lower() and "is enough up to" in t for t in plan.turns)
+
+
+def test_a_cpu_that_no_engine_serves_on_is_compared_by_its_own_loop() -> None:
+    """Its loop writes token by token, so that no queue of items stands for it."""
+    plan = make_plan(
+        load_workload("llama-3-8b", task="infer"),
+        Goal(max_devices=32),
+        Work(requests_per_s=200.0, prompt_tokens=512, output_tokens=128),
+        load_catalog(),
+        today=TODAY,
+    )
+    assert kind_of(plan) != "cpu"
+    assert plan.turns

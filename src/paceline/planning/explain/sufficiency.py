@@ -18,7 +18,7 @@ from paceline.planning.explain.crossover import (
 )
 from paceline.planning.explain.wording import candidate_name
 from paceline.planning.goal.chance import normal_quantile
-from paceline.planning.queues import sustained_rates
+from paceline.planning.queues import is_simulated, sustained_rates
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
 from paceline.units import format_count, format_significant, format_usd
@@ -96,13 +96,13 @@ def _turn(
 
 def _sustained(search: Search, places: Mapping[int, ServingPlace]) -> dict[int, ServingPlace]:
     """The places with rates that keep the goal in the queue; as they are where nobody waits."""
-    if not search.services:
-        return dict(places)
-    rates = sustained_rates(search, list(places))
+    queued = [row for row in places if search.services and is_simulated(search, row)]
+    rates = zip(queued, sustained_rates(search, queued), strict=True)
     num_nodes = search.candidates.num_nodes
-    return {
-        row: replace(place, requests_per_s=rate / int(num_nodes[row])) if rate else place
-        for (row, place), rate in zip(places.items(), rates, strict=True)
+    return dict(places) | {
+        row: replace(places[row], requests_per_s=rate / int(num_nodes[row]))
+        for row, rate in rates
+        if rate
     }
 
 
