@@ -96,7 +96,7 @@ def epochs(count, *, folder=None):
     run = _run_in(folder)
     epoch = run.first_epoch()
     while epoch < count:
-        run.next_epoch = epoch
+        run.begin_epoch(epoch)
         yield epoch
         epoch += 1
         run.epoch_is_over(epoch, is_last=epoch == count)

@@ -59,6 +59,7 @@ class Run:
         self._objects = {}
         self._settings = Settings(None, None, None, None, 2)
         self._is_open = self._is_iterating = self._has_loaded = False
+        self._is_counted = self._is_owed = False
         self._body = self._directory = self._seed = None
         self._source = None
         self._global_batch = None
@@ -132,8 +133,11 @@ class Run:
         """Yield batches; the run is between steps whenever one is asked for."""
         self._choose_seed()
         begin = self._begin_ordered if source.is_ordered else self._begin_replayed
+        is_fresh = is_here and source.is_ordered and self.position == 0
+        if is_fresh:
+            self._restore_randomness()
         iterator, advance = begin(source, is_here)
-        if is_here:
+        if is_here and not is_fresh:
             self._restore_randomness()
         self._timing.begin()
         while iterator is not None:
@@ -159,6 +163,7 @@ class Run:
                 hint="give the data as it was, or save into another folder (`folder=`)",
             )
         self._num_samples, end = epoch.count, order.end_of(epoch, self.position)
+        self._epoch_end = end
         share = (now.data_rank, now.data_ranks)
 
         def weigh():
@@ -178,7 +183,7 @@ class Run:
 
     def _begin_replayed(self, source, is_here):
         """The iterator over any iterable, and what counts a batch of it."""
-        self._num_samples = None
+        self._num_samples = self._epoch_end = None
         state = None
         if is_here:
             saved = self._body["loader"]
@@ -239,11 +244,21 @@ class Run:
         """Save if any rank wants it; whether the run must end."""
         self._hear_of_saves()
         must_end, must_save = self._notices.wishes()
-        wanted = self._ranks.agree([must_end, must_save or self._is_due()])
-        if wanted[1]:
+        ends, saves, is_due = self._ranks.agree([must_end, must_end or must_save, self._is_due()])
+        if is_due and not saves and self._ends_with_script():
+            self._is_owed = True
+        elif saves or is_due:
             self._notices.must_save = False
-            self.save(waits=bool(wanted[0]))
-        return bool(wanted[0])
+            self.save(waits=bool(ends))
+        return bool(ends)
+
+    def _ends_with_script(self):
+        """Whether the epoch's batches are done, and `epochs` tells when the script is done with it.
+
+        A save that is due then waits until it holds what the script does after the batches, so
+        that no run begins with an epoch of no batches.
+        """
+        return self._is_counted and self.position == self._epoch_end
 
     def _is_due(self):
         settings = self._settings
@@ -317,17 +332,33 @@ class Run:
         is_worth = self._ranks.from_first(self._timing.is_worth_a_save())
         must_end = bool(pending and pending[0]) or self._notices.must_end
         must_end = any(self._ranks.gather(must_end))
-        if self.step > self._saved_step and (is_worth or must_end or (pending and pending[1])):
-            self.save(waits=must_end)
+        must_save = must_end or bool(pending and pending[1])
+        is_due = is_worth or bool(pending and pending[2])
+        if self.step > self._saved_step and (must_save or is_due):
+            if must_save or not self._ends_with_script():
+                self.save(waits=must_end)
+            else:
+                self._is_owed = True
         self._checkpoints.join()
         self._hear_of_saves()
         if must_end:
             self._end()
 
+    def begin_epoch(self, epoch):
+        """`epochs` begins one, and will tell when it is over."""
+        self.next_epoch = epoch
+        self._is_counted = True
+
     def epoch_is_over(self, epoch, *, is_last):
-        """The script has done what it does after an epoch: the last one is saved so."""
-        if is_last and self._objects and self.step > 0:
-            self.save(waits=True, epoch=epoch, position=0)
+        """The script has done what it does after an epoch: the last one is saved so.
+
+        Args:
+            epoch: That comes next.
+            is_last: Whether the one before was the last.
+        """
+        is_owed, self._is_owed = self._is_owed, False
+        if (is_last or is_owed) and self._objects and self.step > 0:
+            self.save(waits=is_last, epoch=epoch, position=0)
 
     def _at_exit(self):
         """Save what a script without `epochs` has done, if it ended well between epochs."""
