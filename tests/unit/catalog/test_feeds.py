@@ -1,8 +1,8 @@
 """Price feeds: what they quote, and what of it is believed.
 
-The two SkyPilot tables are rows of skypilot-org/skypilot-catalog, catalogs/v8 (nebius at commit
-0082b04, gcp machines at 006059e), with made-up accelerator rows for gcp. gpuhunt's and Azure's are
-made by hand in their documented formats.
+Two of the SkyPilot tables are rows of skypilot-org/skypilot-catalog, catalogs/v8 (nebius at commit
+0082b04, gcp machines at 006059e), with made-up accelerator rows for gcp; hyperbolic's is the whole
+table at 0082b04. gpuhunt's and Azure's are made by hand in their documented formats.
 """
 
 from __future__ import annotations
@@ -55,6 +55,16 @@ def test_a_machine_of_several_regions_has_one_price_and_its_lowest() -> None:
 
 def test_machines_without_an_accelerator_are_no_offers() -> None:
     assert not [q for q in quotes_of(NEBIUS, "nebius") if q.instance_type.startswith("cpu")]
+
+
+def test_a_whole_table_of_another_provider_is_read() -> None:
+    quotes = quotes_of(FEEDS / "skypilot_hyperbolic.csv", "hyperbolic")
+    found = {quote.instance_type: (quote.usd_per_hour, quote.region) for quote in quotes}
+    assert found == {
+        "1x-H100-75-722": (1.29, "default"),
+        "2x-H100-149-1443": (2.58, "default"),
+        "3x-H100-224-2165": (3.87, "default"),
+    }
 
 
 def test_parts_that_a_provider_prices_apart_are_added() -> None:
