@@ -6,7 +6,7 @@ An unknown fact is ``None``; nothing here is ever filled in with a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
 
@@ -128,10 +128,6 @@ class Device:
         keys = (precision.peak_key, *precision.fallback_peak_keys)
         peaks = self.peak_flop_per_s
         return next((peaks[key] for key in keys if key in peaks), None)
-
-    def with_memory(self, memory_bytes: float | None) -> Device:
-        """The same device with other memory, all of which software can fill."""
-        return replace(self, memory_bytes=memory_bytes, usable_memory_bytes=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,6 @@ def is_alive(offer: Offer, today: date) -> bool:
     return offer.status == "listed" and not offer.is_retired and not has_ended
 
 
-def is_rankable(offer: Offer, today: date) -> bool:
-    """Whether the offer may stand above the line on ``today``."""
-    return unranked_reason(offer, today) is None
-
-
 def unranked_reason(
     offer: Offer, today: date, *, max_age_days: int = MAX_PRICE_AGE_DAYS
 ) -> str | None:

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked_reason
+from paceline.catalog.freshness import is_alive, is_fresh, unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_offer
 
@@ -46,7 +46,7 @@ def test_old_and_undated_rows_are_never_ranked() -> None:
     """Of the 441 priced rows first imported, 197 are older than a year or undated that day."""
     priced = [o for o in CATALOG.offers if o.usd_per_hour is not None]
     assert sum(not is_fresh(o, TODAY) for o in priced) >= 197
-    assert all(is_fresh(o, TODAY) for o in CATALOG.offers if is_rankable(o, TODAY))
+    assert all(is_fresh(o, TODAY) for o in CATALOG.offers if unranked_reason(o, TODAY) is None)
 
 
 def test_retired_types_that_price_lists_still_carry_are_not_alive() -> None:
@@ -57,4 +57,4 @@ def test_retired_types_that_price_lists_still_carry_are_not_alive() -> None:
 def test_the_cheapest_h100_is_stale() -> None:
     h100 = [o for o in CATALOG.offers if "H100" in o.accelerator and o.usd_per_hour]
     cheapest = min(h100, key=lambda o: o.usd_per_hour / o.num_devices)
-    assert not is_rankable(cheapest, TODAY)
+    assert unranked_reason(cheapest, TODAY)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from paceline.catalog.entities import Link, Source
+from paceline.parallelism.collectives.engine_sums import OWN_KERNEL, engine_sums_of
 from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.split import SplitShape
+from paceline.parallelism.split.calls import Wires
 
 
 def make_link(
@@ -26,6 +29,18 @@ def make_link(
         reduces_in_switch=reduces_in_switch,
         source=Source(text="made for a test"),
     )
+
+
+def wires_in_node(shape: SplitShape, link: Link | None, *, kernel: str | None = None) -> Wires:
+    """Over what the ranks of a shape talk at one point if one node has all of them."""
+    table = LinkTable.from_links([link])
+    groups = shape.groups(1, shape.num_ranks, table, table)
+    return Wires(groups=groups, engine_sums=engine_sums_of(table, kernel=kernel))
+
+
+def wires_of_engine(shape: SplitShape, link: Link | None) -> Wires:
+    """The same for an engine whose own kernel sums."""
+    return wires_in_node(shape, link, kernel=OWN_KERNEL)
 
 
 NVLINK = LinkTable.from_links([make_link()])

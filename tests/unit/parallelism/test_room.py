@@ -50,8 +50,9 @@ def test_a_curve_holds_what_a_device_has_room_for_and_no_more(text: str | None) 
     on = Cluster(device=device, devices_per_node=8, device_link=make_link(), node_link=make_link())
 
     def needed_bytes(memory_bytes: float) -> float:
+        filled = replace(device, memory_bytes=memory_bytes, usable_memory_bytes=None)
         point = scaling_curve(
-            Job(workload=job), replace(on, device=device.with_memory(memory_bytes)), counts=(8,),
+            Job(workload=job), replace(on, device=filled), counts=(8,),
             batch=BatchRule(global_batch=64),
             strategy=None if text is None else Strategy.parse(text),
         ).points[0]  # fmt: skip

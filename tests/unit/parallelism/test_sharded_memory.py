@@ -14,7 +14,6 @@ from paceline.parallelism.memory.sharded_memory import (
     peak_moments,
     saved_bytes,
     saved_process_bytes,
-    sharded_memory_bytes,
 )
 from paceline.prediction.memory.peak import peak_memory_bytes, process_memory
 from paceline.prediction.prediction import Points
@@ -74,26 +73,12 @@ def test_a_rank_is_bounded_as_a_device_that_keeps_as_little(name: str, sharding:
     mid, high = peak_memory_bytes(lowered.memory, points, platform="cuda")[1:]
     added, live = process_memory("cuda"), found.whole.max(axis=0)
     kept_frac = 1.0 - saved_bytes(found, 64, sharding) / live
-    bound = sharded_memory_bytes(found, high, num_ranks=64, sharding=sharding)
+    bound = high - saved_process_bytes(found, 64, sharding, is_bound=True)
     rest = high - (1.0 + added.fragmentation_high_frac) * live
     assert bound == pytest.approx(rest + (1.0 + added.fragmentation_high_frac) * live * kept_frac)
     middle = mid - saved_process_bytes(found, 64, sharding)
     assert (middle > live * kept_frac).all()
     assert (middle < bound).all()
-
-
-@pytest.mark.parametrize("sharding", SHARDINGS)
-def test_one_rank_needs_what_one_device_needs(sharding) -> None:
-    for buckets in (0.0, 15e9):
-        found = sharded_memory_bytes(
-            paper(), 200e9, num_ranks=1, sharding=sharding, bucket_bytes=buckets
-        )
-        assert float(found[0]) == 200e9
-
-
-def test_buckets_without_view_are_a_second_copy_of_the_gradients() -> None:
-    found = sharded_memory_bytes(paper(), 120e9, num_ranks=2, bucket_bytes=15e9)
-    assert float(found[0]) == 135e9
 
 
 def test_gradients_that_are_not_there_at_the_peak_are_not_saved() -> None:
@@ -162,7 +147,7 @@ def test_gradients_of_earlier_microbatches_are_kept_as_a_pass_that_adds_to_them_
     alone = peak_memory_bytes(lowered.memory, points, platform="cuda")
     wanted = peak_memory_bytes(exact.memory, points, platform="cuda")
     mid = alone[1] - saved_process_bytes(found, 1, "none", accumulates=True)
-    high = sharded_memory_bytes(found, alone[2], num_ranks=1, accumulates=True)
+    high = alone[2] - saved_process_bytes(found, 1, "none", is_bound=True, accumulates=True)
     assert mid == pytest.approx(wanted[1], rel=0.01)
     assert high == pytest.approx(wanted[2], rel=0.01)
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from paceline.catalog.freshness import is_rankable
+from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
 from paceline.planning.forecast.question import SearchOptions
@@ -30,7 +30,7 @@ CASES = {
 def figures(case):
     name, task, goal, work = CASES[case]
     whole = load_catalog()
-    offers = [o for o in whole.offers if is_rankable(o, TODAY)][::9]
+    offers = [o for o in whole.offers if unranked_reason(o, TODAY) is None][::9]
     plan = make_plan(
         load_workload(name, task=task), goal, work, replace(whole, offers=tuple(offers)),
         today=TODAY, options=SearchOptions(num_largest_batches=2),

@@ -13,7 +13,7 @@ from tests.tolerance import ASKED_TOGETHER
 from tests.unit.parallelism.stated_of_tests import evaluate_stated
 
 from paceline.catalog.entities import Catalog
-from paceline.catalog.freshness import is_rankable
+from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.reading.load import load_workload
@@ -49,7 +49,7 @@ def places() -> tuple[Place, ...]:
 def catalog() -> Catalog:
     """Machines of eight, and some of one."""
     whole = load_catalog()
-    fresh = [offer for offer in whole.offers if is_rankable(offer, TODAY)]
+    fresh = [offer for offer in whole.offers if unranked_reason(offer, TODAY) is None]
     eight = [offer for offer in fresh if offer.num_devices == 8][::3]
     return replace(whole, offers=(*eight, *[o for o in fresh if o.num_devices == 1][:3]))
 
@@ -276,7 +276,7 @@ def test_every_verb_judges_alike_at_the_edge_whether_a_job_fits(text: str) -> No
     leanest, needed = int(of_row.argmin()), float(of_row.min())
     how = found.forecast.configurations[candidates.configuration[leanest]]
     for room_bytes, fits in ((needed * (1 + 1e-6), True), (needed * (1 - 1e-6), False)):
-        device = place.device.with_memory(room_bytes)
+        device = replace(place.device, memory_bytes=room_bytes, usable_memory_bytes=None)
         narrow = replace(
             one, devices=tuple(device if d.name == device.name else d for d in one.devices)
         )

@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from paceline.catalog.entities import Machine
-from paceline.catalog.freshness import is_rankable
+from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_offer
 from paceline.errors import NoOfferError, UnknownNameError
@@ -37,7 +37,7 @@ def test_every_offer_is_a_place_or_a_rejection():
 
 def test_only_fresh_living_whole_prices_are_ranked():
     for place in found().places:
-        assert (place.price_state == "fresh") == is_rankable(place.offer, TODAY)
+        assert (place.price_state == "fresh") == (unranked_reason(place.offer, TODAY) is None)
         assert place.price_remark or place.price_state == "fresh"
 
 

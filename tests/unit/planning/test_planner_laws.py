@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.tolerance import ASKED_TOGETHER, is_told_less
 
-from paceline.catalog.freshness import is_rankable
+from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_offer
 from paceline.errors import DoesNotFitError, NoOfferError, UnknownNameError
@@ -60,9 +60,9 @@ SMALL = ["mnist-cnn", "lstm", "resnet50"]
 def catalog():
     """Every ninth offer that may be ranked, and a few old ones."""
     whole = load_catalog()
-    ranked = [o for o in whole.offers if is_rankable(o, TODAY)]
+    ranked = [o for o in whole.offers if unranked_reason(o, TODAY) is None]
     sold = [o for o in whole.offers if o.status == "listed" and o.device_name]
-    old = [o for o in sold if o.usd_per_hour and not is_rankable(o, TODAY)]
+    old = [o for o in sold if o.usd_per_hour and unranked_reason(o, TODAY)]
     unknown = [o for o in whole.offers if o.status == "unknown" and o.usd_per_hour]
     return replace(whole, offers=(*ranked[::9], *old[::5], *unknown[::29]))
 
@@ -214,7 +214,7 @@ def test_a_plan_read_back_is_the_same(name):
 def test_no_first_place_rests_on_an_old_price_while_a_fresh_one_exists(name):
     plan = planned(name)
     offers = {offer.name: offer for offer in catalog().offers}
-    assert all(is_rankable(offers[c.place.offer], TODAY) for c in plan.choices)
+    assert all(unranked_reason(offers[c.place.offer], TODAY) is None for c in plan.choices)
 
 
 def test_once_every_price_is_old_they_are_ranked_and_it_says_so_first():
@@ -358,7 +358,7 @@ def test_a_misspelt_filter_is_refused_even_beside_a_right_one(filters):
 
 def test_a_pinned_offer_is_priced_even_if_its_price_is_old():
     listed = [o for o in catalog().offers if o.status == "listed" and o.usd_per_hour]
-    old = next(o for o in listed if not is_rankable(o, TODAY))
+    old = next(o for o in listed if unranked_reason(o, TODAY))
     plan = planned("mnist-cnn", pins={"offer": old.name})
     assert {c.place.offer for c in plan.choices} == {old.name}
 

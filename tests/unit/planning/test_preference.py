@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from paceline.catalog.freshness import is_rankable
+from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError, UnknownNameError
 from paceline.model.reading.load import load_workload, zoo_names
@@ -38,7 +38,9 @@ MODELS = [
 @cache
 def catalog():
     whole = load_catalog()
-    return replace(whole, offers=tuple(o for o in whole.offers if is_rankable(o, TODAY))[::9])
+    return replace(
+        whole, offers=tuple(o for o in whole.offers if unranked_reason(o, TODAY) is None)[::9]
+    )
 
 
 def search_of(name, work=None, **goal):

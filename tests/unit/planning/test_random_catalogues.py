@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.tolerance import is_told_less
 
-from paceline.catalog.freshness import is_rankable
+from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.errors import NoOfferError
 from paceline.model.reading.load import load_workload
@@ -33,7 +33,7 @@ def pool():
     """Offers of single machines, one per device and number, whose price a test may set."""
     offers = {}
     for offer in load_catalog().offers:
-        if is_rankable(offer, TODAY):
+        if unranked_reason(offer, TODAY) is None:
             offers.setdefault((offer.device_name, offer.num_devices), offer)
     return tuple(offers.values())
 

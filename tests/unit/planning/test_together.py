@@ -153,7 +153,10 @@ def test_how_full_the_fuller_machine_is_does_not_depend_on_which_stands_first() 
 def test_a_machine_whose_memory_nobody_knows_is_not_joined() -> None:
     pair = catalog(machine("one", FAST), machine("other", SLOW))
     devices = tuple(
-        device.with_memory(None) if device.name == SLOW else device for device in pair.devices
+        replace(device, memory_bytes=None, usable_memory_bytes=None)
+        if device.name == SLOW
+        else device
+        for device in pair.devices
     )
     plan = planned(replace(pair, devices=devices))
     assert {choice.place.offer for choice in plan.choices} == {"one"}

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from paceline.catalog.freshness import is_rankable
+from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.memory.memory_fit import quantile_bytes
@@ -23,7 +23,7 @@ TODAY = date(2026, 11, 20)
 @cache
 def search(name="llama-3-8b", devices=("A100 SXM4 80GB",), max_devices=16):
     whole = load_catalog()
-    offers = [o for o in whole.offers if is_rankable(o, TODAY) and o.num_devices == 8]
+    offers = [o for o in whole.offers if unranked_reason(o, TODAY) is None and o.num_devices == 8]
     goal = Goal(max_devices=max_devices, devices=devices)
     question = resolve_question(
         load_workload(name), goal, Work(num_tokens=1e9), today=TODAY,
@@ -76,7 +76,7 @@ def test_searching_whole_strategies_never_worsens_the_best():
 
 def test_a_budget_and_a_deadline_choose_among_the_same_strategies():
     whole = load_catalog()
-    offers = [o for o in whole.offers if is_rankable(o, TODAY)][::4]
+    offers = [o for o in whole.offers if unranked_reason(o, TODAY) is None][::4]
     found = []
     for goal in (Goal(max_devices=8, deadline_s=3e5), Goal(max_devices=8, budget_usd=300.0)):
         question = resolve_question(

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.unit.parallelism.links_of_tests import wires_of_engine
 from tests.unit.parallelism.small_denoiser import denoiser
 
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.collectives.engine_sums import engine_sums
 from paceline.parallelism.split import SplitShape, calls_s, split
 from paceline.prediction.prediction import Points
 from paceline.scoring import answering
@@ -142,7 +142,7 @@ def test_a_step_adds_what_ranks_exchange_and_the_share_of_prompts() -> None:
     stated = answer(parallelism="TP=4", n_gpus="4")
     passes = {one.name: one.graph for one in load_workload("llama-3-8b", task="infer").passes}
     ranks = SplitShape.of_engine(tensor=4)
-    wires = ranks.wires_in_node(1, NVLINK4, sums=engine_sums(NVLINK4))
+    wires = wires_of_engine(ranks, NVLINK4)
     step, prompt = (
         float(calls_s(split(passes[name], ranks).calls, points, wires, element_bytes=2.0).sum())
         for name, points in (

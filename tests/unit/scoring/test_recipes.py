@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.unit.parallelism.stated_of_tests import evaluate_stated
@@ -119,7 +120,8 @@ def test_a_stated_strategy_costs_what_it_costs_a_user_at_the_level_of_tables():
     job = read_job(row)
     key = WorkloadKey(entry=job.entry, task="train", image_size=None, optimizer=None)
     on = Cluster(
-        device=device.with_memory(math.inf), devices_per_node=8,
+        device=replace(device, memory_bytes=math.inf, usable_memory_bytes=None),
+        devices_per_node=8,
         device_link=switched_link(catalog, device), node_link=None,
     )  # fmt: skip
     graph = cached_workload(key).passes[0].graph

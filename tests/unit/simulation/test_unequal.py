@@ -145,7 +145,7 @@ def test_the_order_of_the_kinds_does_not_matter() -> None:
 
 def test_a_small_card_gets_what_fits() -> None:
     small = cluster(FAST)
-    lean = replace(small, device=small.device.with_memory(8e9))
+    lean = replace(small, device=replace(small.device, memory_bytes=8e9, usable_memory_bytes=None))
     found = step(Part(cluster=cluster(FAST), count=8), Part(cluster=lean, count=8), 4096)
     roomy, tight = found.shares
     assert tight.needed_bytes <= 8e9

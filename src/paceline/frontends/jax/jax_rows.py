@@ -7,7 +7,6 @@ broadcasts) is another view of the same bytes.
 
 import math
 
-import jax
 import numpy
 from jax_primitives import (
     RANDOM,
@@ -332,8 +331,3 @@ def _name(dtype):
 def _width(name):
     return {"bool": 1, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
             "complex64": 8}.get(name) or numpy.dtype(name).itemsize  # fmt: skip
-
-
-def avals(tree):
-    """Shapes of a tree's arrays, in its order."""
-    return [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in jax.tree.leaves(tree)]

@@ -75,10 +75,6 @@ class Processes:
         self._free.append(buffer)
         self._hand_out()
 
-    def num_ready(self):
-        """Batches that wait for the consumer."""
-        return sum(work.left == 0 for work in self._works)
-
     def close(self):
         """End the processes."""
         for process, pipe in self._workers:

@@ -108,11 +108,6 @@ class Threads:
             (self._free if is_copied else self._lent).append(buffer)
             del self._lent[: -self.ahead - 1]  # Kept by the consumer for longer: theirs.
 
-    def num_ready(self):
-        """Batches that wait for the consumer."""
-        with self._lock:
-            return sum(work.left == 0 for work in self._works)
-
     def close(self):
         """End the threads; what they were filling is dropped."""
         with self._lock:

@@ -12,7 +12,6 @@ from functools import cache
 
 import numpy as np
 
-from paceline.catalog.entities import Link
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup, all_reduce_s
@@ -24,7 +23,7 @@ OWN_KERNEL = "custom"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineSums:
-    """How fast an engine's own sums are, on one kind of link or on one a row (NaN: not measured).
+    """How fast an engine's own sums are on each row of a table of links; NaN: not measured.
 
     Attributes:
         peak_bytes_per_s: Of the link.
@@ -35,29 +34,24 @@ class EngineSums:
         rank_s: What each further rank adds.
     """
 
-    peak_bytes_per_s: float | FloatArray
-    direct_s: float | FloatArray
-    split_s: float | FloatArray
-    direct_frac: float | FloatArray
-    split_frac: float | FloatArray
-    rank_s: float | FloatArray
-
-
-def engine_sums(link: Link | None, *, kernel: str | None = OWN_KERNEL) -> EngineSums | None:
-    """What was measured on links of a kind and peak; None where no engine was.
-
-    Args:
-        link: Between ranks of a node; None where it is unknown.
-        kernel: The engine's own one (`EngineProfile.all_reduce`); None leaves sums to the library.
-    """
-    if link is None or kernel is None:
-        return None
-    found = _measured(kernel).get((link.kind, link.bytes_per_s))
-    return None if found is None else EngineSums(**found)
+    peak_bytes_per_s: FloatArray
+    direct_s: FloatArray
+    split_s: FloatArray
+    direct_frac: FloatArray
+    split_frac: FloatArray
+    rank_s: FloatArray
 
 
 def engine_sums_of(links: LinkTable, *, kernel: str | None) -> EngineSums | None:
-    """The same of a table of links, a row each."""
+    """What was measured on links of their kinds and peaks.
+
+    Args:
+        links: Between ranks of a node, a row each.
+        kernel: The engine's own one (`EngineProfile.all_reduce`); None leaves sums to the library.
+
+    Returns:
+        Constants of each row; None without a kernel.
+    """
     if kernel is None:
         return None
     kinds, measured = links.coefficients.kinds, _measured(kernel)

@@ -209,42 +209,6 @@ def saved_process_bytes(
     return saved * (1.0 + gaps_frac)
 
 
-def sharded_memory_bytes(
-    moments: PeakMoments,
-    memory_bytes: npt.ArrayLike,
-    *,
-    num_ranks: int,
-    sharding: Sharding = "none",
-    bucket_bytes: float = 0.0,
-    is_bound: bool = True,
-    accumulates: bool = False,
-) -> FloatArray:
-    """Peak memory of one rank, given the peak of one device that keeps everything itself.
-
-    One rank alone that does not accumulate needs exactly ``memory_bytes``.
-
-    Args:
-        moments: Live bytes of one device, same batch per device.
-        memory_bytes: Peak of the whole process on one device, (P,).
-        num_ranks: Ranks that share the state.
-        sharding: What they split.
-        bucket_bytes: All-reduce buckets that plain DDP keeps beside the gradients: as much as all
-            gradients, or nothing where gradients are views of them
-            (``gradient_as_bucket_view=True``).
-        is_bound: Whether that peak is the bound that holds at a chance of 95 %, or the median.
-        accumulates: Whether a rank runs several microbatches per step.
-
-    Returns:
-        Bytes, (P,).
-    """
-    buckets = bucket_bytes if sharding == "none" and num_ranks > 1 else 0.0
-    whole = np.asarray(memory_bytes, dtype=np.float64)
-    saved = saved_process_bytes(
-        moments, num_ranks, sharding, is_bound=is_bound, accumulates=accumulates
-    )
-    return np.asarray(whole + buckets - saved)
-
-
 def _is_update(lowered: LoweredPass) -> npt.NDArray[np.bool_]:
     costs = lowered.costs
     if not len(costs.order):

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.catalog.entities import Link
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import IntArray
-from paceline.parallelism.collectives.engine_sums import EngineSums
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup
-from paceline.parallelism.split.calls import AXES, SplitAxis, Wires
+from paceline.parallelism.split.calls import AXES, SplitAxis
 from paceline.parallelism.strategy.strategy import Strategy
 
 
@@ -179,16 +177,3 @@ class SplitShape:
             )
             for axis, (degree, stride) in ((axis, self.layout(axis)) for axis in AXES)
         }  # fmt: skip
-
-    def wires_in_node(
-        self, num_rows: int, link: Link | None, *, sums: EngineSums | None = None
-    ) -> Wires:
-        """Over what the ranks talk if one node has all of them.
-
-        Args:
-            num_rows: Points.
-            link: Between them; None where it is unknown.
-            sums: Of the engine that runs them; None for the library's alone.
-        """
-        table = LinkTable.from_links([link])
-        return Wires(groups=self.groups(num_rows, self.num_ranks, table, table), engine_sums=sums)

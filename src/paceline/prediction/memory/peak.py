@@ -59,22 +59,6 @@ def process_memory(platform: Platform, calibration: Calibration | None = None) -
     return ProcessMemory(**{name: float(row[name]) for name in ProcessMemory.__dataclass_fields__})
 
 
-def rounded_bytes(
-    live_bytes: FloatArray, num_allocations: FloatArray | float, *, platform: Platform
-) -> FloatArray:
-    """Live tensors, each rounded up to the allocator's granularity on average.
-
-    Args:
-        live_bytes: Bytes of the tensors that are alive.
-        num_allocations: How many of them, same shape.
-        platform: Whose allocator.
-
-    Returns:
-        What ``torch.cuda.max_memory_allocated`` shows at a peak, without workspaces; same shape.
-    """
-    return live_bytes + 0.5 * process_memory(platform).round_bytes * num_allocations
-
-
 def reserved_bytes(allocated_bytes: FloatArray, *, platform: Platform) -> FloatArray:
     """Segments that the caching allocator holds at that peak, median over jobs.
 

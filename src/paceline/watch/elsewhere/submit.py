@@ -135,15 +135,6 @@ def follow(run: Run, look: Callable[[Run], object], say: Callable[[str], None]) 
     return found
 
 
-def state_there(run: Run, *, program: Program = run_program) -> Word:
-    """How the engine calls the state of a run, in our words.
-
-    Raises:
-        InvalidInputError: The engine cannot be asked.
-    """
-    return _state(run, find_engine(run.on), program)[0]
-
-
 def stop(run: Run, *, program: Program = run_program) -> None:
     """End a run as its scheduler would.
 

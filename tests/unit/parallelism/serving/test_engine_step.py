@@ -11,7 +11,11 @@ from paceline.catalog.lookup import find_device
 from paceline.errors import PacelineError
 from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.collectives.engine_sums import engine_all_reduce_s, engine_sums
+from paceline.parallelism.collectives.engine_sums import (
+    OWN_KERNEL,
+    engine_all_reduce_s,
+    engine_sums_of,
+)
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup, all_gather_s
 from paceline.parallelism.serving.batching import (
@@ -68,7 +72,7 @@ def times(
 def own_sums_s(message_bytes: np.ndarray, num_ranks: int, link: Link = NVLINK4) -> np.ndarray:
     table = LinkTable.from_links([link])
     group = RankGroup.of(np.full(len(message_bytes), num_ranks), num_ranks, table, table)
-    return engine_all_reduce_s(message_bytes, group, engine_sums(link))
+    return engine_all_reduce_s(message_bytes, group, engine_sums_of(table, kernel=OWN_KERNEL))
 
 
 def gathered_logits_s(num_ranks: int, vocabulary: int) -> float:

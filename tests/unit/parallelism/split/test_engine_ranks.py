@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.unit.parallelism.links_of_tests import wires_of_engine
 
 from paceline.catalog.entities import Link
 from paceline.catalog.load import load_catalog
@@ -13,7 +14,11 @@ from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import Graph, Owner, monomials
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.collectives.engine_sums import engine_all_reduce_s, engine_sums
+from paceline.parallelism.collectives.engine_sums import (
+    OWN_KERNEL,
+    engine_all_reduce_s,
+    engine_sums_of,
+)
 from paceline.parallelism.collectives.links import COLLECTIVES, LinkTable
 from paceline.parallelism.collectives.times import RankGroup, collective_s
 from paceline.parallelism.split import RankGraph, Routing, SplitShape, busiest_frac, calls_s, split
@@ -52,7 +57,7 @@ def lowered(one: RankGraph) -> LoweredPass:
 
 
 def exchanged_s(one: RankGraph, link: Link | None = NVLINK4) -> float:
-    wires = one.shape.wires_in_node(1, link, sums=engine_sums(link))
+    wires = wires_of_engine(one.shape, link)
     return float(calls_s(one.calls, POINT, wires, element_bytes=2.0).sum())
 
 
@@ -150,7 +155,9 @@ def test_an_exchange_is_the_sum_of_its_calls() -> None:
     layer_s = collective_s("all_gather", tokens * 4104 * 2.0, group)
     layer_s = layer_s + collective_s("reduce_scatter", tokens * 4096 * 2.0, group)
     pair = RankGroup.of(np.array([2.0]), 2, table, table)
-    sums_s = 65 * engine_all_reduce_s(np.array([16 * 4096 * 2.0]), pair, engine_sums(NVLINK4))
+    sums_s = 65 * engine_all_reduce_s(
+        np.array([16 * 4096 * 2.0]), pair, engine_sums_of(table, kernel=OWN_KERNEL)
+    )
     words_s = collective_s("all_gather", 16 * 32_000 * 2.0, pair)
     total_s = float((32 * layer_s + sums_s + words_s)[0])
     assert exchanged_s(both) == pytest.approx(total_s, rel=1e-3)

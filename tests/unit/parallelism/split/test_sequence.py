@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.unit.parallelism.links_of_tests import make_link
+from tests.unit.parallelism.links_of_tests import make_link, wires_in_node
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
@@ -104,7 +104,7 @@ def test_what_is_gathered_is_what_a_ring_carries_and_nothing_hides_it(degree) ->
     assert np.array_equal(rank.graph.ops.flop, ring.graph.ops.flop)
     of_rank = rank.calls.elements.sum(axis=0) / degree
     assert np.allclose(of_rank, ring.calls.elements.sum(axis=0))
-    wires = rank.shape.wires_in_node(1, make_link(bytes_per_s=1e9))
+    wires = wires_in_node(rank.shape, make_link(bytes_per_s=1e9))
     busy_s = np.full((1, len(rank.calls)), 1e9)
     bare, hidden = (
         calls_s(rank.calls, points(), wires, element_bytes=2, busy_s=busy)
@@ -135,7 +135,7 @@ def test_tensor_ranks_pass_on_the_keys_of_their_own_heads() -> None:
 def test_a_message_hides_behind_the_attention_of_one_part_and_each_but_the_own_is_sent() -> None:
     degree = 4
     rank = split(graph_of("llama-3-8b"), SplitShape(ring=degree))
-    wires = rank.shape.wires_in_node(1, make_link(bytes_per_s=1e9))
+    wires = wires_in_node(rank.shape, make_link(bytes_per_s=1e9))
     message_bytes = rank.calls.elements @ monomials(BATCH, SEQ)[0] * 2
     send_s = np.array([[send_recv_s(size, wires.groups["ring"])[0] for size in message_bytes]])
 

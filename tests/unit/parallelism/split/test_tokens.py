@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.unit.parallelism.links_of_tests import wires_in_node
 from tests.unit.parallelism.small_denoiser import (
     HEADS,
     ITEMS,
@@ -55,7 +56,7 @@ def sent_elements(one: RankGraph, name: str) -> list[float]:
 
 def exchanged_s(one: RankGraph, attention_s: float = 0.0) -> float:
     busy_s = np.full((1, len(one.calls)), attention_s / LAYERS)
-    wires = one.shape.wires_in_node(1, NVLINK4)
+    wires = wires_in_node(one.shape, NVLINK4)
     return float(calls_s(one.calls, ONE_ITEM, wires, element_bytes=2.0, busy_s=busy_s).sum())
 
 
