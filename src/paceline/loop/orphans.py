@@ -26,6 +26,7 @@ class EndsWith:
         self.began = _began(pid)
 
     def __call__(self, worker):
+        """Begin to look after the process, in the worker of that number."""
         threading.Thread(target=self._look, daemon=True, name="ends-with-trainer").start()
         if self.own is not None:
             self.own(worker)

@@ -57,6 +57,7 @@ class NextTokens(nn.Module):
         self.decoder = decoder
 
     def forward(self, tokens):
+        """Logits [batch, seq, vocabulary] of tokens [batch, seq]."""
         found = self.decoder(tokens)
         return getattr(found, "logits", found)
 
@@ -68,9 +69,15 @@ class Length:
         self.epochs = epochs
 
     def state_dict(self):
+        """What a save keeps of it: the number of epochs."""
         return {"epochs": self.epochs}
 
     def load_state_dict(self, state):
+        """Check that a saved run is as long as this one.
+
+        Raises:
+            LoopError: It has another number of epochs.
+        """
         if state["epochs"] != self.epochs:
             raise loop.LoopError(
                 "the saved run has %d epochs, not %d: its learning rates follow them"

@@ -23,6 +23,7 @@ class Batch(tuple):
     """
 
     def __new__(cls, inputs, labels, indices, num_own, size):
+        """The pair, with what is known of its rows."""
         self = tuple.__new__(cls, (inputs, labels))
         self.indices, self.num_own, self.size = indices, num_own, size
         return self
@@ -70,6 +71,12 @@ class InMemory:
         self.device, self.change = device, change
 
     def __call__(self, filled_batches):
+        """Yield a `Batch` for each filled one, whose buffer goes back to its engine.
+
+        Args:
+            filled_batches: The engine that takes the buffer back, and with it what was filled, the
+                samples of its rows, how many are this rank's own, and those of all ranks.
+        """
         for engine, (filled, indices, own, size) in filled_batches:
             count, buffer = len(indices), filled.buffer
             is_shared = isinstance(buffer, int)
@@ -106,6 +113,7 @@ class OverCuda:
         return inputs.numpy(), labels.numpy()
 
     def __call__(self, filled_batches):
+        """As `InMemory` does; the copy of the next batch begins before one is yielded."""
         waiting = deque()
         for engine, (filled, indices, own, size) in filled_batches:
             tensors, copied = self._copy(filled, len(indices))

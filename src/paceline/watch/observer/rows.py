@@ -27,6 +27,7 @@ class Rows:
 
     @property
     def is_in_backward(self):
+        """Whether the phase that began last is a backward pass."""
         return self._backward_ns != 0
 
     def _clear(self):

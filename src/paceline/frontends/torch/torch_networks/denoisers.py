@@ -30,6 +30,7 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x):
+        """Normalise the last axis of ``x``, of any shape; the mean square is taken in FP32."""
         variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)
         return x * torch.rsqrt(variance + 1e-6) * self.weight
 
@@ -253,6 +254,13 @@ class Denoiser(nn.Module):
         return F.mse_loss(output.float(), torch.empty_like(output, dtype=torch.float32))
 
     def forward(self, patches, prompt, waves):
+        """The noise that is told, [batch, seq, channels].
+
+        Args:
+            patches: Latent patches, [batch, seq, channels].
+            prompt: The encoded text, [batch, words, text].
+            waves: Of the time, [batch, 256].
+        """
         x, text, vector = self.patch(patches), self.prompt(prompt), self.time(waves)
         shared = None
         if self.shared is not None:

@@ -102,6 +102,7 @@ class GpuNet(nn.Module):
         )
 
     def forward(self, images):
+        """Logits of 1000 classes, [batch, 1000], of images [batch, 3, side, side]."""
         return self.classifier(self.features(images))
 
 

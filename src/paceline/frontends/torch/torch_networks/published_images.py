@@ -40,6 +40,7 @@ class SsdResNet34(nn.Module):
         self.columns = 4 + classes
 
     def forward(self, images):
+        """Offsets and logits of 8732 boxes, [batch, 8732, 85], of images [batch, 3, 300, 300]."""
         x = self.backbone(images)
         found = [self.heads[0](x)]
         for extra, head in zip(self.extra, self.heads[1:]):
@@ -82,6 +83,7 @@ class RetinaNetMlperf(nn.Module):
         return classes + F.l1_loss(boxes, torch.zeros_like(boxes))
 
     def forward(self, images):
+        """Logits [batch, anchors, 264] and offsets [batch, anchors, 4], by torchvision's names."""
         return self.heads(list(self.trunk(images).values()))
 
 

@@ -37,6 +37,7 @@ class OverfeatFast(nn.Module):
         )  # fmt: skip
 
     def forward(self, images):
+        """Logits of 1000 classes, [batch, 1000], of images [batch, 3, 231, 231]."""
         return self.classifier(self.features(images).flatten(1))
 
 
@@ -69,6 +70,7 @@ class AlexNetLrn(nn.Module):
         )  # fmt: skip
 
     def forward(self, images):
+        """Logits of 1000 classes, [batch, 1000], of images [batch, 3, 224, 224]."""
         return self.classifier(self.features(images).flatten(1))
 
 
@@ -118,6 +120,7 @@ class InceptionBn(nn.Module):
         self.head = nn.Linear(1024, 1000)
 
     def forward(self, images):
+        """Logits of 1000 classes, [batch, 1000], of images [batch, 3, height, width]."""
         x = self.blocks(self.stem(images))
         return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
@@ -157,6 +160,7 @@ class Ssd300(nn.Module):
         self.classes = classes
 
     def forward(self, images):
+        """Logits [batch, 8732, 81] and offsets [batch, 8732, 4] of boxes, at 300×300."""
         x = self.backbone(images)
         places, scores = [self.places[0](x)], [self.scores[0](x)]
         for extra, place, score in zip(self.extra, self.places[1:], self.scores[1:]):
@@ -221,6 +225,12 @@ class MaskRcnn(nn.Module):
         return sum(part.float().pow(2).mean() for part in output)
 
     def forward(self, images):
+        """What the heads tell of images [batch, 3, height, width].
+
+        Returns:
+            Scores and offsets of proposals, [batch, 15, height, width] of each of five levels;
+            those of regions, [batch × regions, 405]; masks, [batch × masks, 81, 28, 28].
+        """
         x, levels = self.stem(images), []
         for stage in self.stages:
             x = stage(x)

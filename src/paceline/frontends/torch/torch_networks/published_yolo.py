@@ -139,6 +139,7 @@ class Yolo(nn.Module):
         self.taken = taken or getattr(head, "taken", "")
 
     def forward(self, pictures):
+        """What the head tells of pictures [batch, 3, height, width]."""
         return self.head(self.neck(self.backbone(pictures)))
 
 

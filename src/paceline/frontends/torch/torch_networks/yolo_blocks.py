@@ -34,6 +34,7 @@ class Summed(nn.Module):
         self.parts = nn.ModuleList([conv(width, width, k, 1, groups, False) for k in kernels])
 
     def forward(self, x):
+        """The same shape as ``x``; in inference only the larger convolution runs."""
         wide, narrow = self.parts
         return F.silu(wide(x) + narrow(x) if self.training else wide(x))
 
@@ -46,6 +47,7 @@ class Residual(nn.Sequential):
         self.is_residual = is_residual
 
     def forward(self, x):
+        """What the layers give of ``x``, with ``x`` added where it is residual."""
         y = super().forward(x)
         return x + y if self.is_residual else y
 
@@ -83,6 +85,7 @@ class Beside(nn.Module):
         self.merge = conv(2 * inner, outputs)
 
     def forward(self, x):
+        """From [batch, inputs, height, width] to [batch, outputs, height, width]."""
         return self.merge(torch.cat((self.blocks(self.first(x)), self.aside(x)), 1))
 
 
@@ -107,6 +110,7 @@ class Kept(nn.Module):
         self.blocks = nn.ModuleList(blocks)
 
     def forward(self, x):
+        """As many places as ``x`` has, with the channels of the last convolution."""
         parts = list(self.first(x).chunk(self.parts, 1))
         for block in self.blocks:
             parts.append(block(parts[-1]))
@@ -139,6 +143,7 @@ class Scaled(nn.Module):
         self.block, self.scale = block, nn.Parameter(torch.ones(width))
 
     def forward(self, x):
+        """The same shape as ``x``, [batch, width, rows, columns]."""
         return x + self.scale.view(-1, 1, 1) * self.block(x)
 
 
@@ -151,6 +156,10 @@ class Pool(nn.Module):
         self.merge, self.is_residual = conv(4 * inner, outputs), is_residual
 
     def forward(self, x):
+        """From [batch, inputs, height, width] to [batch, outputs, height, width].
+
+        Where it is residual, as many outputs as inputs.
+        """
         parts = [self.first(x)]
         for _ in range(3):
             parts.append(F.max_pool2d(parts[-1], 5, 1, 2))
@@ -166,6 +175,7 @@ class Averaged(nn.Module):
         self.conv = conv(inputs, outputs, 3, 2)
 
     def forward(self, x):
+        """From [batch, inputs, height, width] to [batch, outputs, height // 2, width // 2]."""
         return self.conv(F.avg_pool2d(x, 2, 1))
 
 
@@ -180,6 +190,7 @@ class AveragedHalves(nn.Module):
         )
 
     def forward(self, x):
+        """From [batch, inputs, height, width] to [batch, outputs, height // 2, width // 2]."""
         one, other = F.avg_pool2d(x, 2, 1).chunk(2, 1)
         return torch.cat((self.conv(one), self.most(F.max_pool2d(other, 3, 2, 1))), 1)
 
@@ -210,6 +221,7 @@ class Attention(nn.Module):
         self.place = conv(width, width, kernel, 1, width, is_active=False)
 
     def forward(self, x):
+        """The same shape as ``x``, whose height times breadth is a multiple of the areas."""
         batch, _, height, breadth = x.shape
         places = height * breadth // self.areas
         qkv = self.qkv(x).flatten(2)
@@ -254,5 +266,6 @@ class AttentionSplit(nn.Module):
         self.blocks = repeated(attention_block, width // 2, blocks)
 
     def forward(self, x):
+        """The same shape as ``x``, whose channels are even."""
         kept, worked = self.first(x).chunk(2, 1)
         return self.merge(torch.cat((kept, self.blocks(worked)), 1))

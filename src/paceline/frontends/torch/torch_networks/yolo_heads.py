@@ -39,6 +39,13 @@ class Anchored(nn.Module):
         self.told = nn.ModuleList([nn.Conv2d(w, _ANCHORS * (5 + CLASSES), 1) for w in widths])
 
     def forward(self, levels):
+        """Box, object and class of every anchor, [batch, anchors, 85].
+
+        Logits in training, sigmoids of them in inference.
+
+        Args:
+            levels: Three, [batch, channels, height, width] each.
+        """
         told = [self._by_anchor(one(level)) for one, level in zip(self.told, levels)]
         return torch.cat(told, 1) if self.training else torch.cat([t.sigmoid() for t in told], 1)
 
@@ -80,6 +87,14 @@ class Boxes(nn.Module):
             self.bins = nn.Conv2d(bins, 1, 1, bias=False).requires_grad_(False)
 
     def forward(self, levels):
+        """Sides, scores and what is more of every place, [batch, numbers, places].
+
+        In training a side is told by logits of its bins; in inference it is their mean, and
+        scores are sigmoids.
+
+        Args:
+            levels: Three, [batch, channels, height, width] each; places are those of all.
+        """
         parts = [(self.sides, self.scores, self.more)[k] for k in range(3 if len(self.more) else 2)]
         told = [torch.cat([part[k](x) for part in parts], 1) for k, x in enumerate(levels)]
         told = torch.cat([level.flatten(2) for level in told], 2)
@@ -122,6 +137,7 @@ class TwiceTold(nn.Module):
         self.many.bins = getattr(self.one, "bins", None)
 
     def forward(self, levels):
+        """What both heads tell of three levels; in inference only the second one runs."""
         if not self.training:
             return self.one(levels)
         return self.many(levels), self.one([level.detach() for level in levels])
@@ -146,6 +162,7 @@ class Masks(nn.Module):
         )  # fmt: skip
 
     def forward(self, levels):
+        """What `Boxes` tells, and 32 masks at twice the first level's height and width."""
         return self.boxes(levels), self.masks(levels[0])
 
     def loss(self, told):
@@ -166,6 +183,7 @@ class Classes(nn.Module):
         self.conv, self.told = conv(inputs, 1280), nn.Linear(1280, classes)
 
     def forward(self, levels):
+        """Of the last level alone, [batch, classes]: logits in training, shares in inference."""
         told = self.told(self.conv(levels[-1]).mean((2, 3)))
         return told if self.training else told.softmax(1)
 

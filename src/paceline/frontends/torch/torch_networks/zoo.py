@@ -21,6 +21,7 @@ class MnistCnn(nn.Module):
         self.dense = nn.Linear(1600, 10)
 
     def forward(self, images):
+        """Logits of ten digits, [batch, 10], of images [batch, 1, 28, 28]."""
         x = self.pool(F.relu(self.conv1(images)))
         x = self.pool(F.relu(self.conv2(x)))
         return self.dense(self.dropout(x.flatten(1)))
@@ -37,6 +38,7 @@ class RecurrentClassifier(nn.Module):
         self.dense = nn.Linear(hidden, classes)
 
     def forward(self, tokens):
+        """Logits after the last token, [batch, classes], of token numbers [batch, seq]."""
         output, _ = self.recurrent(self.embedding(tokens))
         return self.dense(output[:, -1])
 
@@ -54,6 +56,14 @@ class Attention(nn.Module):
         self.o = nn.Linear(spec["heads"] * head_size, hidden, bias=spec["bias"])
 
     def forward(self, x, rotary, cache):
+        """The same shape as ``x``.
+
+        Args:
+            x: Hidden states, [batch, seq, hidden].
+            rotary: Cosines and sines, [seq, head_size] each; None without rotary positions.
+            cache: Keys and values, [batch, kv_heads, length, head_size] each, whose last ``seq``
+                places are overwritten; None to attend among ``x`` alone.
+        """
         spec, head_size = self.spec, self.spec["head_size"]
         q = self._heads(self.q(x), spec["heads"])
         k = self._heads(self.k(x), spec["kv_heads"])
@@ -88,6 +98,7 @@ class FeedForward(nn.Module):
             self.gate = nn.Linear(spec["hidden"], spec["ffn"], bias=spec["bias"])
 
     def forward(self, x):
+        """The same shape as ``x``, [..., hidden]."""
         if self.spec["gated"]:
             return self.down(F.silu(self.gate(x)) * self.up(x))
         return self.down(F.gelu(self.up(x)))
@@ -106,6 +117,7 @@ class Block(nn.Module):
         self.is_post_norm = spec["post_norm"]
 
     def forward(self, x, rotary, cache):
+        """The same shape as ``x``, [batch, seq, hidden]; arguments as of `Attention.forward`."""
         if self.is_post_norm:
             x = self.norm1(x + self.dropout(self.attention(x, rotary, cache)))
             return self.norm2(x + self.dropout(self.ffn(x)))
@@ -137,6 +149,14 @@ class Transformer(nn.Module):
                 self.head.weight = self.embedding.weight
 
     def forward(self, tokens, caches=None, num_past=0, last_only=False):
+        """Logits of the next tokens, [batch, seq, vocab], or of a text's class, [batch, classes].
+
+        Args:
+            tokens: Their numbers, [batch, seq].
+            caches: Keys and values of each layer, as `Attention.forward` has them; None without.
+            num_past: Tokens that the caches hold before these.
+            last_only: Tell only the token after the last one, [batch, 1, vocab].
+        """
         x = self._embed(tokens, num_past)
         rotary = None if self.spec["positions"] else self._angles(tokens, num_past)
         for number, layer in enumerate(self.layers):
@@ -177,6 +197,7 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
+        """Normalise the last axis of ``x``, of any shape."""
         squares = x.pow(2)
         spread = squares.mean(-1, keepdim=True).add_(self.eps)
         inverse = torch.rsqrt(spread)
