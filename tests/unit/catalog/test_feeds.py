@@ -1,8 +1,9 @@
 """Price feeds: what they quote, and what of it is believed.
 
 Two of the SkyPilot tables are rows of skypilot-org/skypilot-catalog, catalogs/v8 (nebius at commit
-0082b04, gcp machines at 006059e), with made-up accelerator rows for gcp; hyperbolic's is the whole
-table at 0082b04. gpuhunt's and Azure's are made by hand in their documented formats.
+0082b04, gcp machines at 006059e), with made-up accelerator rows for gcp. Two are whole, with their
+line ends: hyperbolic's at 0082b04 and seeweb's at 004a1ae. gpuhunt's and Azure's are made by hand
+in their documented formats.
 """
 
 from __future__ import annotations
@@ -65,6 +66,18 @@ def test_a_whole_table_of_another_provider_is_read() -> None:
         "2x-H100-149-1443": (2.58, "default"),
         "3x-H100-224-2165": (3.87, "default"),
     }
+
+
+def test_a_whole_table_keeps_every_accelerator_that_is_known_for_certain() -> None:
+    quotes = quotes_of(FEEDS / "skypilot_seeweb.csv", "seeweb")
+    settled = settle(CATALOG, quotes)
+    kept = {(q.accelerator, q.num_devices): q.usd_per_hour for q in settled.quotes}
+    assert (len(quotes), len(settled.quotes), settled.num_left_out) == (27, 17, 10)
+    assert not settled.held_back
+    # No form is named for an A100, an H100 or an H200: each could be a PCIe or an SXM card.
+    assert not [name for name, _ in kept if name[:4] in {"A100", "H100", "H200"}]
+    for name, one in kept.items():
+        assert one == pytest.approx(name[1] * kept[name[0], 1])
 
 
 def test_parts_that_a_provider_prices_apart_are_added() -> None:
