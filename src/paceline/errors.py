@@ -20,6 +20,7 @@ from collections.abc import Iterable
 
 #: So many names are told where none is near; more are listed by a command.
 _FEW_NAMES = 8
+_MOST_CLOSE_NAMES = 3
 
 
 class PacelineError(Exception):
@@ -110,10 +111,10 @@ class StackConflictError(PacelineError):
     exit_code = 6
 
 
-def close_names(name: str, known: Iterable[str], num_names: int = 3) -> list[str]:
-    """Names that resemble ``name``, nearest first, ignoring case and separators."""
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """At most three names that resemble ``name``, nearest first, ignoring case and separators."""
     by_key = {_key(k): k for k in known}
-    keys = difflib.get_close_matches(_key(name), by_key, n=num_names, cutoff=0.6)
+    keys = difflib.get_close_matches(_key(name), by_key, n=_MOST_CLOSE_NAMES, cutoff=0.6)
     return [by_key[k] for k in keys]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,16 +147,14 @@ def folder_feed(data: str, size: int, found: Mapping[str, Any], wanted: float | 
         predicted_samples_per_s=_predicted(facts, size, found),
         remedies=tuple(_remedies(found)),
         wanted_samples_per_s=wanted,
-        num_threads_needed=_threads_needed(stages, wanted, found),
+        num_threads_needed=_threads_needed(wanted, found),
         num_checked=found["num_checked"],
         num_damaged=found["num_damaged"],
         damaged=tuple((name, reason) for name, reason in found["damaged"]),
     )
 
 
-def _threads_needed(
-    stages: Sequence[FeedStage], wanted: float | None, found: Mapping[str, Any]
-) -> int | None:
+def _threads_needed(wanted: float | None, found: Mapping[str, Any]) -> int | None:
     """Threads for a rate, if the cores reach it at all."""
     rate, num_threads = found["measured_per_s"], found["num_threads"]
     if wanted is None or rate is None or wanted > rate:

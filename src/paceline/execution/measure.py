@@ -186,7 +186,7 @@ class _Bench:
             if exported.ending != "ok":
                 return exported
             request.update({name: exported.answer[name] for name in _EXPORTED})
-        return self._start(_command(stack, cell, self.settings), request, stack, on_progress)
+        return self._start(_command(stack, cell), request, stack, on_progress)
 
     def _exported(self, cell: Cell) -> WorkerResult:
         """The model as ONNX from the PyTorch stack, made once per batch."""
@@ -261,7 +261,7 @@ def _cap_per_process(cell: Cell, settings: Settings) -> float | None:
     return settings.memory_bytes / cell.num_devices
 
 
-def _command(stack: Stack, cell: Cell, settings: Settings) -> tuple[str, ...]:
+def _command(stack: Stack, cell: Cell) -> tuple[str, ...]:
     """The engine, under torchrun where PyTorch runs several ranks."""
     if stack.spec.framework != "torch" or cell.num_devices == 1:
         return stack.command()

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+#: Between asking a process to end and ending it.
+_GRACE_S = 0.5
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
@@ -47,11 +49,11 @@ def tree_usage(pid: int) -> TreeUsage:
     )
 
 
-def end_tree(pid: int, *, grace_s: float = 0.5) -> None:
+def end_tree(pid: int) -> None:
     """End ``pid`` and its descendants: ask first, then insist."""
     pids = descendants(pid)
     _signal_all(pids, signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
+    deadline = time.monotonic() + _GRACE_S
     while time.monotonic() < deadline and any(_is_running(p) for p in pids):
         time.sleep(0.02)
     _signal_all({*pids, *descendants(pid)}, signal.SIGKILL)

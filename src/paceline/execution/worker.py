@@ -30,6 +30,7 @@ Progress = Callable[[Mapping[str, Any]], None]
 
 _POLL_S = 0.05
 _MAX_RESULT_BYTES = 64_000_000
+_MAX_MESSAGE_BYTES = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,9 +279,9 @@ def _answer(output: Path) -> Mapping[str, Any]:
     return answer if isinstance(answer, dict) and answer else {}
 
 
-def _last_lines(file: IO[bytes], num_bytes: int = 4000) -> str:
+def _last_lines(file: IO[bytes]) -> str:
     file.seek(0, os.SEEK_END)
-    file.seek(max(0, file.tell() - num_bytes))
+    file.seek(max(0, file.tell() - _MAX_MESSAGE_BYTES))
     return file.read().decode(errors="replace").strip()
 
 

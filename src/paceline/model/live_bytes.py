@@ -42,24 +42,21 @@ class MemoryCourse:
     owned_bytes: tuple[tuple[float, ...], ...]
 
 
-def memory_course(
-    graph: Graph, lowered: LoweredPass, *, batch: int, seq: int, num_moments: int = _NUM_MOMENTS
-) -> MemoryCourse:
-    """The course of a pass.
+def memory_course(graph: Graph, lowered: LoweredPass, *, batch: int, seq: int) -> MemoryCourse:
+    """The course of a pass, in at most `_NUM_MOMENTS` parts.
 
     Args:
         graph: What was lowered.
         lowered: Its lowering.
         batch: Items.
         seq: Sequence or past length.
-        num_moments: Parts to divide it into, at most.
     """
     costs, num_ops = lowered.costs, len(lowered.costs.order)
     lived = lifetimes(graph, lowered.configuration)
     by_owner = live_by_owner(lived, num_ops=num_ops, batch=batch, seq=seq)
     live = by_owner.sum(axis=1)
     peak = int(live.argmax())
-    starts = np.unique(np.linspace(0, num_ops, num_moments, endpoint=False).astype(np.int64))
+    starts = np.unique(np.linspace(0, num_ops, _NUM_MOMENTS, endpoint=False).astype(np.int64))
     phase = costs.phase[costs.order]
     ends = np.append(starts[1:], num_ops)
     fullest = [a + int(live[a:b].argmax()) for a, b in zip(starts, ends, strict=True)]

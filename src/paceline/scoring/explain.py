@@ -6,7 +6,6 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.errors import InvalidInputError, PacelineError
@@ -80,7 +79,6 @@ def explain_row(
     *,
     catalog: Catalog,
     python: str | None = None,
-    cache_folder: Path | None = None,
     calibration: Calibration | None = None,
 ) -> RowExplanation:
     """The command that gives the number of one row.
@@ -90,7 +88,6 @@ def explain_row(
         number: Which, counted from 0.
         catalog: Devices and links.
         python: Interpreter that has torch, for a model that must be traced.
-        cache_folder: Where traced models are kept.
         calibration: Of the user's own rows, as of `score_rows`.
 
     Raises:
@@ -109,7 +106,7 @@ def explain_row(
             hint="ask `paceline plan MODEL --task infer --rps RATE`; `score --out` answers the row",
         )
     key = workload_key(cell.reading)
-    traced = cached_workload(key, cache_folder=cache_folder, python=python)
+    traced = cached_workload(key, python=python)
     plain = calibration or builtin_calibration()
     published = calibration or as_published(plain)
     is_pass = as_items(traced, typed=key.entry).passes != traced.passes

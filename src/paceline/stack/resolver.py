@@ -165,9 +165,9 @@ def newest_combination(facts: Facts, *, tables: Tables | None = None) -> Combina
     return fallback
 
 
-def applied_rules(facts: Facts, *, tables: Tables | None = None) -> tuple[Rule, ...]:
+def applied_rules(facts: Facts) -> tuple[Rule, ...]:
     """Rules that bear on the newest build that satisfies ``facts``; empty if none does."""
-    tables = tables or load_tables()
+    tables = load_tables()
     for build in _candidates(facts, tables):
         judgement = judge(build, facts, tables)
         if not judgement.violations:
@@ -175,9 +175,9 @@ def applied_rules(facts: Facts, *, tables: Tables | None = None) -> tuple[Rule, 
     return ()
 
 
-def reasons_against(facts: Facts, *, tables: Tables | None = None) -> tuple[Reason, ...]:
+def reasons_against(facts: Facts) -> tuple[Reason, ...]:
     """Few rules that together rule out every build of the wanted framework and platform."""
-    tables = tables or load_tables()
+    tables = load_tables()
     found = [judge(build, facts, tables).violations for build in _candidates(facts, tables)]
     if not found:
         text = f"no build of {facts.framework} for {facts.platform} is on record"

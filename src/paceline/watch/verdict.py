@@ -16,6 +16,7 @@ from paceline.watch.steps import StepTimes, rounds, step_times
 
 #: Share of a mean step from which a part is a difference worth a word.
 _NOTABLE_FRAC = 0.1
+_MOST_POINTS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,17 +145,16 @@ def slowest(training: Sequence[RankEvents]) -> StepTimes | None:
     return max(found, key=lambda times: times.step_s, default=None)
 
 
-def step_course_s(training: Sequence[RankEvents], *, most: int = 400) -> tuple[float, ...]:
-    """Time of each step of the slowest rank, thinned out to at most ``most`` of them.
+def step_course_s(training: Sequence[RankEvents]) -> tuple[float, ...]:
+    """Time of each step of the slowest rank, thinned out to at most 400 points.
 
     Args:
-        training: Ranks that take steps.
-        most: Points; of so many steps in a row the median stands.
+        training: Ranks that take steps. For several steps in a row their median stands.
     """
     rows = max((one.steps for one in training), key=_median_step_s, default=[])
     ends = [step[-1].ended_ns for step in rounds(rows) if step]
     taken = [(b - a) / 1e9 for a, b in pairwise(ends)]
-    width = max(1, -(-len(taken) // most))
+    width = max(1, -(-len(taken) // _MOST_POINTS))
     return tuple(
         statistics.median(taken[start : start + width]) for start in range(0, len(taken), width)
     )

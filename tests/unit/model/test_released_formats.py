@@ -22,7 +22,7 @@ VLLM = Service(engine=find_engine("vllm"), is_stated=False)
 def chosen(device, released, **goal):
     support = newest_support(find_device(CATALOG, device))
     found = choose_configurations(
-        [support], Goal(**goal), task="infer", num_parameters=10**11, service=VLLM,
+        [support], Goal(**goal), num_parameters=10**11, service=VLLM,
         released=released,
     )  # fmt: skip
     return [one.configuration.precision for one in found]

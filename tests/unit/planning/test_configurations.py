@@ -27,9 +27,7 @@ def supports(names=NAMES):
 
 
 def chosen(goal=None, *, num_parameters=100_000_000, names=NAMES):
-    found = choose_configurations(
-        supports(names), goal or Goal(), task="train", num_parameters=num_parameters
-    )
+    found = choose_configurations(supports(names), goal or Goal(), num_parameters=num_parameters)
     return {
         names[row]: {
             (c.configuration.precision, c.configuration.compiler) for c in found if row in c.rows

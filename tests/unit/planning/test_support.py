@@ -34,7 +34,7 @@ def test_a_device_runs_what_the_search_would_run_on_it() -> None:
     supports = [support for d in load_catalog().devices if (support := newest_support(d))]
     assert len(supports) > 100
     for support in supports:
-        (found,) = choose_configurations([support], Goal(), task="train", num_parameters=LARGE)
+        (found,) = choose_configurations([support], Goal(), num_parameters=LARGE)
         searched = found.configuration
         asked = configuration_on(support.device, precision=None, compiler=searched.compiler)
         assert asked == searched, support.device.name

@@ -73,7 +73,6 @@ def calibrate_rows(
     label: str,
     start: Calibration | None = None,
     python: str | None = None,
-    cache_folder: Path | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Calibration, CalibrationSummary]:
     """Learn from rows that state a measured time how far steps of their devices are off.
@@ -86,7 +85,6 @@ def calibrate_rows(
         label: Date and origin, kept in the calibration.
         start: What to add to; the built-in calibration if None.
         python: Interpreter that has torch, for models that must be traced.
-        cache_folder: Where traced models are kept.
         on_progress: Called with one line per model.
 
     Raises:
@@ -105,7 +103,7 @@ def calibrate_rows(
             else (read_published(rows_path))
         )
         answers = predict_rows(
-            rows, catalog=catalog, python=python, cache_folder=cache_folder,
+            rows, catalog=catalog, python=python,
             calibration=builtin_calibration(), on_progress=on_progress, is_learned_from=True,
         )  # fmt: skip
         found, num_rows = _residuals(answers, cells, rows_path), len(rows)

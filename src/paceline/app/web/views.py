@@ -70,7 +70,7 @@ class Views:
 
     def start(self, request: Request) -> Response:
         """The page with its form; the answer follows."""
-        return self._whole("start.html.j2", request, **self._form(request, request.query_params))
+        return self._whole("start.html.j2", request, **self._form(request.query_params))
 
     def answer(self, request: Request) -> Response:
         """The plan: alone for a page that is open, else within a page."""
@@ -89,7 +89,7 @@ class Views:
             text = render("answer.html.j2", **shown)
             place = urlencode([*_pairs(question), *([("keep", kept)] if kept else [])])
             return HTMLResponse(text, headers={"HX-Replace-Url": f"/?{place}"})
-        form = self._form(request, values)
+        form = self._form(values)
         return self._whole("start.html.j2", request, **{**form, "answer": shown})
 
     def panel(self, ask: Callable[[Question], Any]) -> Callable[[Request], Response]:
@@ -206,7 +206,7 @@ class Views:
         filename = request.query_params.get("name", "")[:200]
         return await run_in_threadpool(self.uploads.keep, filename, bytes(data))
 
-    def _form(self, request: Request, values: Mapping[str, str]) -> dict[str, Any]:
+    def _form(self, values: Mapping[str, str]) -> dict[str, Any]:
         try:
             question = read_question(values)
         except PacelineError:

@@ -113,7 +113,7 @@ def _own_job(keras, model, request):
         text = "its inputs are not known before it is called: begin it with keras.Input(shape)"
         raise RequestError("no-inputs", text)
     batch = request["batch"] * request["num_devices"]
-    inputs = [_array(keras, model, spec, batch, request) for spec in specs]
+    inputs = [_array(model, spec, batch, request) for spec in specs]
     targets, loss = _supervised(keras, model, inputs)
     kind = _kind(specs)
     own = getattr(model, "optimizer", None)
@@ -129,7 +129,7 @@ def _kind(specs):
     return "text" if None in shape[1:] else "features"
 
 
-def _array(keras, model, spec, batch, request):
+def _array(model, spec, batch, request):
     """Values for one input; what its shape leaves open is the length, or the side of pictures."""
     import numpy
 

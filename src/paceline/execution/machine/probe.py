@@ -13,7 +13,7 @@ from typing import Literal
 
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.execution.machine.facts import GpuFacts, HostFacts, Vendor
-from paceline.execution.machine.nvml import Nvml, open_nvml
+from paceline.execution.machine.nvml import open_nvml
 from paceline.shipped import shipped_rows
 from paceline.units import format_bytes
 
@@ -86,14 +86,13 @@ def match_device(
     return found[0] if len(found) == 1 else None
 
 
-def probe_host(root: Path = _ROOT, nvml: Nvml | None = None) -> HostFacts:
+def probe_host(root: Path = _ROOT) -> HostFacts:
     """Everything the machine says about itself.
 
     Args:
         root: Where ``proc``, ``sys`` and ``dev`` are; another folder in tests.
-        nvml: The management library; opened where there is a driver.
     """
-    nvml = nvml or open_nvml(root)
+    nvml = open_nvml(root)
     cpuinfo = _read(root / "proc/cpuinfo")
     num_threads = _num_threads(root)
     return HostFacts(

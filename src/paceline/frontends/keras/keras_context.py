@@ -103,9 +103,8 @@ def normed_batch(layer, x, axis=-1):
     return layer.run(batch_norm, x, *running, scale, offset, training=training, dim=axis)
 
 
-def activated(layer, x, given, default=None):
-    """An activation by its name or its settings."""
-    given = default if given is None else given
+def activated(layer, x, given):
+    """An activation by its name or its settings; none where none is given."""
     if isinstance(given, dict):
         return _of_settings(layer, x, given)
     if given in (None, "linear"):

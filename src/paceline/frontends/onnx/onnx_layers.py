@@ -70,12 +70,12 @@ def _window(call, x, kernel):
     return strides, dilations, before, after
 
 
-def _padded(x, before, after, value=0.0):
+def _padded(x, before, after):
     """(input, pads) for a function that pads both sides alike."""
     if list(before) == list(after):
         return x, list(before)
     flat = [one for pair in reversed(list(zip(before, after))) for one in pair]
-    return F.pad(x, flat, value=value), [0] * len(before)
+    return F.pad(x, flat), [0] * len(before)
 
 
 def _convolution(call, x, weight, bias=None):

@@ -112,10 +112,10 @@ def recurrent(x, weights, *, kind, hidden, directions=1, training=True):
     return function(x, state, weights, *rest)[0]
 
 
-def layer_norm(x, scale, offset, *, axes, eps=1e-5):
+def layer_norm(x, scale, offset, *, axes):
     """Normalised over the last dims, which ``axes`` counts."""
     shape = tuple(x.shape[-axes:])
-    return F.layer_norm(x, shape, scale, offset, eps)
+    return F.layer_norm(x, shape, scale, offset)
 
 
 def attention(query, key, value, *, mask=None, is_causal=False, dropout=0.0):

@@ -127,7 +127,7 @@ class Tuner:
         rate = (self.engine.num_filled - self._filled) / seconds
         is_bound = self._waited_s > 0.2 * seconds
         if self._trials is None:
-            self._rest(now, rate, is_bound)
+            self._rest(now, is_bound)
         elif not is_bound:
             self._trials = None
             self._settle(self.choice.num_threads, rate, now)
@@ -161,7 +161,7 @@ class Tuner:
         self._settled_at = now
         self._try(number)
 
-    def _rest(self, now, rate, is_bound):
+    def _rest(self, now, is_bound):
         """Settled: look again after a while, if the consumer still waits."""
         self._start, self._filled, self._waited_s = now, self.engine.num_filled, 0.0
         if is_bound and now - self._settled_at > _AGAIN_S:

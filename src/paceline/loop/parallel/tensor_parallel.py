@@ -93,7 +93,7 @@ def _try(model, pair, mesh, call, known):
     wanted = _answers(owner, call)
     split_ids = {id(weight) for weight, _ in _split_weights(model, pair)}
     key = (type(owner), tuple(one[len(pair.owner) :] for one in (*pair.columns, pair.row)))
-    for names in _divisions(owner, pair, model, mesh.size(), known.get(key)):
+    for names in _divisions(owner, mesh.size(), known.get(key)):
         undo = _apply(model, pair, mesh, names)
         if _same(owner, call, wanted, split_ids, mesh):
             known[key] = names
@@ -103,7 +103,7 @@ def _try(model, pair, mesh, call, known):
     return "%s gives another result on parts of it" % (pair.owner or type(owner).__name__)
 
 
-def _divisions(owner, pair, model, ranks, first):
+def _divisions(owner, ranks, first):
     """Sets of counts to divide: of the owner by trial, of layers between always."""
     counts = [
         name

@@ -205,7 +205,7 @@ def _recomputed(
     copied = np.flatnonzero((home >= 0) & (twin_op[np.maximum(program.stores.birth, 0)] >= 0))
     twin_store = np.full(num_stores, -1)
     twin_store[copied] = num_stores + np.arange(len(copied))
-    first_life = _last_forward_use(program, is_forward)
+    first_life = _last_forward_use(program)
     first_life = _with_cached_weights(program, first_life, is_forward)
     stores = _with_twins(program, twin_op, copied, dropped, first_life)
     ops = replace(
@@ -251,7 +251,7 @@ def _recompute_position(program: Program, block: IntArray, repeated: IntArray) -
     return start
 
 
-def _last_forward_use(program: Program, is_forward: BoolArray) -> IntArray:
+def _last_forward_use(program: Program) -> IntArray:
     early = program.ops.position < program.first_backward()
     reads, writes = early[program.reads.op], early[program.writes.op]
     op = np.concatenate((program.reads.op[reads], program.writes.op[writes]))

@@ -55,16 +55,9 @@ class LinkTable:
     coefficients: Coefficients
 
     @classmethod
-    def from_links(
-        cls, links: Sequence[Link | None], coefficients: Coefficients | None = None
-    ) -> LinkTable:
-        """One row per link; None becomes a link that carries nothing.
-
-        Args:
-            links: The links.
-            coefficients: Of every kind of link; those that ship if None.
-        """
-        table = coefficients or load_coefficients()
+    def from_links(cls, links: Sequence[Link | None]) -> LinkTable:
+        """One row per link, with shipped coefficients; None becomes a link that carries nothing."""
+        table = load_coefficients()
         return cls(
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in links]),
             latency_s=np.array([link.latency_s if link else 0.0 for link in links]),

@@ -189,14 +189,14 @@ def token_calls(graph: Graph, found: Experts, shape: SplitShape) -> CallTable:
         return CallTable.of([*_gathered(graph, found, shape)] if shape.experts > 1 else [])
     part = 1.0 / shape.tensor if shape.sequence_parallel else 1.0
     dims, calls = graph.ops.dims, list[Call]()
-    for first, last in _ends(graph, found):
+    for first, last in _ends(found):
         for op, width in ((first, _K), (last, _N)):
             elements = part * dims[op, _M] * dims[op, _BATCH, 0] * dims[op, width, 0]
             calls.append((op, "experts", "all_to_all", elements, np.nan))
     return CallTable.of(calls)
 
 
-def _ends(graph: Graph, found: Experts) -> Iterator[tuple[int, int]]:
+def _ends(found: Experts) -> Iterator[tuple[int, int]]:
     """First and last product with the experts of each layer, in forward and in backward."""
     for module in dict.fromkeys(op.module for op in found.applied):
         for is_forward in (True, False):
@@ -215,7 +215,7 @@ def _gathered(graph: Graph, found: Experts, shape: SplitShape) -> Iterator[Call]
     The tensor ranks of a replica hold the same tokens; each of them gathers with its like.
     """
     dims, routing = graph.ops.dims, found.routing
-    for first, last in _ends(graph, found):
+    for first, last in _ends(found):
         copies = dims[first, _BATCH, 0] * dims[first, _M]
         tokens = shape.experts * copies / routing.experts_per_token
         scored = dims[first, _K, 0] + routing.num_experts

@@ -120,15 +120,15 @@ def more_text(share: float) -> str:
     return f"{format_percent(share)} more" if share >= 0.005 else "hardly more"
 
 
-def rounded_up(value: float, digits: int = 3) -> float:
-    """The next number with so many digits that is not smaller.
+def rounded_up(value: float) -> float:
+    """The next number of three digits that is not smaller.
 
     >>> rounded_up(26.31), rounded_up(1200.0)
     (26.4, 1200.0)
     """
     if value <= 0 or not math.isfinite(value):
         return value
-    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{math.ceil(value / unit - 1e-9) * unit:.12g}")
 
 

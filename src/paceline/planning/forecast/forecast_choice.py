@@ -139,7 +139,6 @@ def _configured(
     configured = choose_configurations(
         supports,
         question.goal,
-        task=question.workload.task,
         num_parameters=question.workload.num_parameters,
         rewrite=with_usual(
             question.goal.rewrite,

@@ -40,7 +40,7 @@ from paceline.planning.forecast.services import ServiceCell
 from paceline.planning.goal.chance import chance_below, chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.configurations import DeviceSupport, why_unusable
-from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
 
@@ -147,10 +147,8 @@ def predict_grid(
     work: Work,
     catalog: Catalog,
     axes: GridAxes,
-    *,
-    calibration: Calibration | None = None,
 ) -> PredictionGrid:
-    """Predict every (device, count, batch).
+    """Predict every (device, count, batch) with the built-in calibration.
 
     Args:
         workload: The model with its task.
@@ -158,9 +156,8 @@ def predict_grid(
         work: Prompt and output lengths of a generation.
         catalog: For links.
         axes: The cells.
-        calibration: Of the predictor; the built-in one if None.
     """
-    calibration = calibration or builtin_calibration()
+    calibration = builtin_calibration()
     asked = grid_cases(workload, goal, work, catalog, axes)
     return grid_of(asked, simulate(asked.cases, calibration=calibration), calibration.name)
 

@@ -155,11 +155,10 @@ def grid_cases(
     work = work.of(workload)
     seq = axes.seq or workload.default_seq
     service = service_of(goal, workload)
-    supports, unanswered = _supported(axes, goal, service)
+    supports, unanswered = _supported(axes, goal)
     configured = choose_configurations(
         supports,
         goal,
-        task=workload.task,
         num_parameters=workload.num_parameters,
         checkpointing=axes.checkpointing,
         rewrite=with_usual(
@@ -336,7 +335,7 @@ class GridPlace:
 
 
 def _supported(
-    axes: GridAxes, goal: Goal, service: Service | None
+    axes: GridAxes, goal: Goal
 ) -> tuple[tuple[DeviceSupport, ...], tuple[UnansweredDevice, ...]]:
     stated = goal.engine
     supports: list[DeviceSupport] = []

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from paceline.catalog.entities import Device
 from paceline.dtypes import find_precision
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
-from paceline.model.graph.workload import Task
 from paceline.model.settings import read_settings
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.goal.goal import Goal
@@ -88,7 +87,6 @@ def choose_configurations(
     supports: Sequence[DeviceSupport],
     goal: Goal,
     *,
-    task: Task,
     num_parameters: int,
     checkpointing: Checkpointing = "none",
     rewrite: str = "",
@@ -101,7 +99,6 @@ def choose_configurations(
     Args:
         supports: Devices in the order of the forecast's rows.
         goal: Its precisions, compilers and pins narrow the choice.
-        task: Half weights in inference, autocast in training.
         num_parameters: Small models also compete in full width.
         checkpointing: What is recomputed, for all of them.
         rewrite: Further settings for all of them, as `read_settings` reads them.

@@ -29,6 +29,8 @@ from paceline.units import DAY_S, HOUR_S, format_percent
 Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
 #: Every way of paying.
 TERMS: tuple[Term, ...] = get_args(Term)
+#: Unpaid wait for a new spot machine.
+_SPOT_WAIT_S = 600.0
 
 #: Standard deviation of log price after one year: root mean square over the price histories of
 #: the catalogue, most of which never moved (a test computes it again). It grows with the square
@@ -145,7 +147,7 @@ def price_job(demand: JobDemand, terms: RentalTerms) -> JobPrice:
 
 
 def rental_terms(
-    offer: Offer, *, term: Term = "on-demand", today: date, region: str = "", wait_s: float = 600.0
+    offer: Offer, *, term: Term = "on-demand", today: date, region: str = ""
 ) -> RentalTerms:
     """Terms of one offer from the catalogue, with what had to be assumed.
 
@@ -154,7 +156,6 @@ def rental_terms(
         term: Which way of paying.
         today: Day on which the age of the price counts.
         region: Where the job runs; another region than the price's widens the interval.
-        wait_s: Unpaid wait for a new spot machine.
 
     Raises:
         MissingFactError: The offer has no price of that kind.
@@ -176,7 +177,7 @@ def rental_terms(
         storage_usd_per_byte_month=_per_byte(row.get("storage_usd_per_gb_month", "")),
         egress_usd_per_byte=_per_byte(row.get("egress_usd_per_gb", "")),
         interruption_frac_per_month=band,
-        wait_s=wait_s if term == "spot" else 0.0,
+        wait_s=_SPOT_WAIT_S if term == "spot" else 0.0,
         price_log_sigma=sigma,
         assumptions=notes,
     )

@@ -107,15 +107,14 @@ def _service_notes(cells: Sequence[ServiceCell]) -> list[str]:
     return [*failed, *([words] if slow else []), *advice]
 
 
-def ranking_text(
-    grid: PredictionGrid, *, width: int = 100, num_shown: int = _NUM_RANKED_SHOWN
-) -> str:
+def ranking_text(grid: PredictionGrid, *, width: int = 100) -> str:
     """The devices of the catalogue, best first, at the batch of highest throughput each."""
     ranked = _ranked(grid.cells)
-    table = text_table(ranking_table(ranked[:num_shown], grid.sample_unit), width=width)
-    hidden = len(ranked) - num_shown
+    shown = ranked[:_NUM_RANKED_SHOWN]
+    table = text_table(ranking_table(shown, grid.sample_unit), width=width)
+    hidden = len(ranked) - len(shown)
     more = f"{hidden} more with --json" if hidden > 0 else ""
-    notes = (more, *_rough_words(ranked[:num_shown]), _energy_note(ranked[:num_shown]))
+    notes = (more, *_rough_words(shown), _energy_note(shown))
     more = "\n".join(filter(None, notes))
     left_out = "\n".join(labelled("left out", _without_figure(grid.cells), width))
     blocks = (_opening(grid, width), table, more, left_out, _unanswered(grid, width))

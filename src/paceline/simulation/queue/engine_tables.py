@@ -136,7 +136,7 @@ def _asked(job: Job) -> list[Job]:
 
 def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) -> EngineTable:
     if job.engine is None:
-        return _table_of_items(job, device, steps)
+        return _table_of_items(device, steps)
     engine = job.engine
     limits = limits or engine.limits_on(device)
     num_written = len(_SEQUENCES)
@@ -199,7 +199,7 @@ def _between(at: FloatArray, known: FloatArray, values: FloatArray) -> FloatArra
     return np.asarray(np.where(at > known[-1], values[-1] * at / known[-1], found))
 
 
-def _table_of_items(job: Job, device: Device, steps: Steps) -> EngineTable:
+def _table_of_items(device: Device, steps: Steps) -> EngineTable:
     """What runs batches as they are: reading or answering an item whole is all of a request."""
     capacity_bytes = capacity_of(device)
     fitting = np.flatnonzero(steps.memory_mid_bytes <= capacity_bytes)

@@ -132,13 +132,13 @@ class Trials:
         self.num_steps += 1
         rows, self.rows = self.rows, []
         if self.block is None:
-            self._warm_step(now, rows)
+            self._warm_step(now)
         else:
             self._count(now, rows)
         self.stood_ns = stood_ns()
         self.since_ns = clock()
 
-    def _warm_step(self, now, rows):
+    def _warm_step(self, now):
         if self.since_ns:
             self.results.append((now - self.since_ns) / 1e9)
         if self.num_steps < _NUM_WARM_STEPS:
@@ -164,7 +164,7 @@ class Trials:
             "prefetch_factor": getattr(loader, "prefetch_factor", None) or 2,
             "persistent": bool(getattr(loader, "persistent_workers", False)),
             "pinned": bool(getattr(loader, "pin_memory", False)),
-            "batch": _batch_of(self.torch, self.kept, loader),
+            "batch": _batch_of(loader),
             "epoch_steps": observer.quietly(len, loader),
             "world_size": observer._world_size(),
             "rank": observer._rank(),
@@ -408,7 +408,7 @@ def joined(torch, batches):
     raise TypeError("%s cannot be joined" % type(first).__name__)
 
 
-def _batch_of(torch, kept, loader):
+def _batch_of(loader):
     size = getattr(loader, "batch_size", None)
     if size is None:
         size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
