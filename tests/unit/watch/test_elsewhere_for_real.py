@@ -52,35 +52,23 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server on the loopback; the client finds it by a program of its name that adds options."""
+    """A server in another namespace; the client finds it by a program of its name with options."""
     if os.geteuid() != 0 or shutil.which("sshd", path="/usr/sbin:/usr/bin") is None:
-        pytest.skip("needs root and the package openssh-server")
+        pytest.skip("needs root and the packages openssh-server and iproute2")
     folder = tmp_path_factory.mktemp("ssh")
-    for name in ("id", "host"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
-        )
-    (folder / "sshd_config").write_text(
-        f"Port 2299\nListenAddress 127.0.0.1\nHostKey {folder}/host\nStrictModes no\nUsePAM no\n"
-        f"AuthorizedKeysFile {folder}/id.pub\nPidFile {folder}/pid\n"
-    )
-    (folder / "config").write_text(
-        f"Host far\n  HostName 127.0.0.1\n  Port 2299\n  IdentityFile {folder}/id\n"
-        f"  StrictHostKeyChecking no\n  UserKnownHostsFile {folder}/known\n"
-    )
+    script = str(ROOT / "tools" / "validators" / "second_namespace.sh")
     (folder / "bin").mkdir()
     real = shutil.which("ssh")
     (folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {real} -F {folder}/config "$@"\n')
     (folder / "bin" / "ssh").chmod(0o755)
-    Path("/run/sshd").mkdir(exist_ok=True)
     before = os.environ["PATH"]
     try:
-        subprocess.run(["/usr/sbin/sshd", "-f", str(folder / "sshd_config")], check=True)
+        subprocess.run(["sh", script, "start", str(folder)], check=True)
         os.environ["PATH"] = f"{folder / 'bin'}:{before}"
         yield "ssh:far"
     finally:
         os.environ["PATH"] = before
-        os.kill(int((folder / "pid").read_text()), signal.SIGTERM)
+        subprocess.run(["sh", script, "stop", str(folder)], check=False)
 
 
 @pytest.fixture(scope="module")
