@@ -6,7 +6,7 @@ import pytest
 
 import paceline
 from paceline.catalog.load import load_catalog
-from paceline.errors import InvalidInputError, NoOfferError
+from paceline.errors import NoOfferError
 from paceline.planning.forecast.services import ServiceCell
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.reporting.pages.changes import load_section
@@ -86,7 +86,7 @@ def test_a_plan_has_the_percentile_that_predict_has(cell: ServiceCell) -> None:
 def test_more_than_a_device_can_do_is_refused_with_what_it_can(cell: ServiceCell) -> None:
     assert cell.capacity_requests_per_s is not None
     most = cell.capacity_requests_per_s.mid
-    with pytest.raises(InvalidInputError, match=f"at most {most:.3g} requests/s") as caught:
+    with pytest.raises(NoOfferError, match=f"at most {most:.3g} requests/s") as caught:
         paceline.predict(
             "llama-3-8b", task="infer", device=_DEVICE, devices=(1,), rps=20 * most,
             precision="bf16",

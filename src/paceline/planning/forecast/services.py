@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from paceline.errors import InvalidInputError, PacelineError
+from paceline.errors import NoOfferError, PacelineError
 from paceline.planfile import Interval
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
@@ -126,7 +126,7 @@ def check_served(cells: Sequence[ServiceCell], load: Load) -> None:
     """Refuse a load that is more than every service can do.
 
     Raises:
-        InvalidInputError: It is; says what the largest does, and what would do.
+        NoOfferError: It is; says what the largest does, and what would do.
     """
     known = [cell for cell in cells if cell.capacity_requests_per_s is not None]
     if load.arrivals != "poisson" or not known or not all(c.status == "overloaded" for c in known):
@@ -134,7 +134,7 @@ def check_served(cells: Sequence[ServiceCell], load: Load) -> None:
     best = max(known, key=lambda cell: _capacity(cell) / cell.num_devices)
     asked = load.rate_per_s or 0.0
     devices = best.num_ranks * int(np.ceil(asked * best.num_replicas / _capacity(best) * 1.1))
-    raise InvalidInputError(
+    raise NoOfferError(
         f"{asked:g} requests/s are more than {best.num_devices} x {best.device} can do: at most "
         f"{_capacity(best):.3g} requests/s in {best.precision}",
         hint=f"take --devices {devices}, or at most --rps {_capacity(best) * 0.9:.2g}",
