@@ -103,10 +103,9 @@ def _simulated(search: Search, rows: list[int]) -> Search:
 def _alike(search: Search, rows: list[int]) -> list[int]:
     """Candidates of the same service as one of these: an engine chooses its batch by itself."""
     table = search.candidates
-    keys = np.column_stack([table.place, table.num_nodes, table.configuration])
-    _, group = np.unique(keys, axis=0, return_inverse=True)
-    group = group.reshape(-1)
-    same = np.flatnonzero(np.isin(group, group[rows]))
+    kinds = (table.place, table.num_nodes, table.configuration)
+    key = np.ravel_multi_index(kinds, [int(kind.max()) + 1 for kind in kinds])
+    same = np.flatnonzero(np.isin(key, key[rows]))
     return sorted({int(row) for row in same if search.whole_row(int(row)) is None} - set(rows))
 
 

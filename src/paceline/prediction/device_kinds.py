@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import Calibration
 
 
@@ -23,18 +25,28 @@ class KindFacts:
     host_is_measured: bool
 
 
+def runs_of(configuration: Configuration) -> tuple[str, ...]:
+    """What runs, in the words of the table, the most special first.
+
+    >>> runs_of(Configuration(is_served=True, engine_kernels="early"))
+    ('served early', 'served', '')
+    """
+    if not configuration.is_served:
+        return ("",)
+    return (f"served {configuration.engine_kernels}", "served", "")
+
+
 def kind_facts(
-    kind: tuple[str, str], calibration: Calibration, *, is_served: bool = False
+    kind: tuple[str, str], calibration: Calibration, *, runs: Sequence[str] = ("",)
 ) -> KindFacts:
     """Of one sort of device: the first row of ``data/device_kinds.csv`` that holds for it.
 
     Args:
         kind: Maker and sort.
         calibration: Has the table.
-        is_served: Whether the kernels are those of an engine that serves.
+        runs: What runs, in the words of the table and the most special first (`runs_of`).
     """
     vendor, sort = kind
-    runs = ("served", "") if is_served else ("",)
     for row in calibration.constants["device_kinds"]:
         if row["kind"] == sort and row["vendor"] in (vendor, "") and row["runs"] in runs:
             return KindFacts(

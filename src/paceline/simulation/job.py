@@ -148,7 +148,10 @@ class Job:
         """How a rank runs: what its engine and its strategy say, else the configuration."""
         how, engine = self.configuration, self.engine
         if engine is not None:
-            how = replace(how, is_served=True, compiler=engine.compiler or how.compiler)
+            how = replace(
+                how, is_served=True, compiler=engine.compiler or how.compiler,
+                engine_kernels=engine.kernels,
+            )  # fmt: skip
         if self.strategy.recompute == "none":
             return how
         return replace(how, checkpointing=self.strategy.recompute)

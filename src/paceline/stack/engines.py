@@ -80,6 +80,9 @@ class EngineProfile:
         buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
         log_sigma: How far its kernels are from those that are modelled, as the standard deviation
             of a logarithm; 0 where steps of it were measured.
+        is_portable: Whether its kernels are written once for devices of all makers.
+        tuned_since: First release with kernels tuned for devices of makers that it was not written
+            for; None where all are alike.
         release: Which is run; None takes the newest.
     """
 
@@ -108,6 +111,8 @@ class EngineProfile:
     reserves_answers: bool = False
     buckets: bool = True
     log_sigma: float = 0
+    is_portable: bool = False
+    tuned_since: Release | None = None
     release: Release | None = None
 
     def __str__(self) -> str:
@@ -121,6 +126,15 @@ class EngineProfile:
         if self.overlaps_since is None:
             return False
         return self.release is None or self.release >= self.overlaps_since
+
+    @property
+    def kernels(self) -> Literal["tuned", "early", "portable"]:
+        """Which kernels its release has, in the words of a configuration."""
+        if self.is_portable:
+            return "portable"
+        if self.release is None or self.tuned_since is None:
+            return "tuned"
+        return "early" if self.release < self.tuned_since else "tuned"
 
     def limits_on(self, device: Device) -> StepLimits:
         """What it puts into a step on a device."""
@@ -258,7 +272,8 @@ def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
     facts = {key: value for key, value in row.items() if key not in ("spelling", "source")}
     facts["platforms"] = tuple(row.get("platforms", ()))
     facts.setdefault("memory_frac", _tables()[USUAL_ENGINE]["memory_frac"])
-    facts["overlaps_since"] = _release(row.get("overlaps_since", ""))
+    for since in ("overlaps_since", "tuned_since"):
+        facts[since] = _release(row.get(since, ""))
     return EngineProfile(name=name, **facts)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -88,3 +89,13 @@ def test_heads_of_latent_attention_share_one_latent(tmp_path: Path) -> None:
     queries_and_output = BATCH * heads * (latent + nope)
     assert read == pytest.approx(BATCH * PAST * (latent + rope) + queries_and_output, rel=0.02)
     assert flop_of(engine) < flop_of(library) / 4
+
+
+def test_kernels_of_an_engine_change_their_time_and_no_op() -> None:
+    how = Configuration(compiler="compiled", is_served=True)
+    tuned, portable = (
+        lower(decode_of("llama-3-8b"), replace(how, engine_kernels=kernels))
+        for kernels in ("tuned", "portable")
+    )
+    assert np.array_equal(tuned.costs.kind, portable.costs.kind)
+    assert flop_of(tuned) == flop_of(portable)

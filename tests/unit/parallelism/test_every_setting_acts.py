@@ -68,6 +68,9 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "widens_in_kernels": [{"widens_in_kernels": True, "frozen_weights": "int4", "lora_rank": 8}],
     "convolutions": [{"convolutions": "tuned", "compiler": "compiled"}],
     "is_served": [{"is_served": True}],
+    "engine_kernels": [
+        {"engine_kernels": name, "is_served": True} for name in ("early", "portable")
+    ],
     "loss": [{"loss": name, "training_format": "pure"} for name in get_args(Loss)[1:]],
     "results": [{"results": "dropped"}],
     "frozen_products": [
@@ -242,7 +245,7 @@ def test_what_a_split_rank_cannot_run_is_refused_with_a_hint(text: str) -> None:
 
 
 def test_a_setting_that_is_not_of_training_changes_nothing() -> None:
-    for name in ("inference_format", "is_served"):
+    for name in ("inference_format", "is_served", "engine_kernels"):
         plain, other = (program("gpt2", how, "tp2") for how in (Configuration(), setting(name, 0)))
         assert np.array_equal(plain.ops.kind, other.ops.kind)
         assert (plain.ops.kind != OpKind.HOST_COPY).all()

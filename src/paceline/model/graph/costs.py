@@ -19,6 +19,7 @@ Checkpointing = Literal["none", "selective", "block", "full"]
 Platform = Literal["cuda", "rocm", "cpu", "xla"]
 AttentionKernels = Literal["math", "flash", "vendor", "memory-efficient"]
 OptimizerKernel = Literal["plain", "foreach", "fused"]
+EngineKernels = Literal["tuned", "early", "portable"]
 NarrowFormat = Literal["autocast", "pure"]
 KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "pure"]
 TrainingFormat = Literal["usual", "autocast", "narrow-autocast", "half-weights", "pure"]
@@ -75,6 +76,8 @@ class Configuration:
             hand for the shapes of one model, which a compiled graph has with the chain that
             follows inside.
         is_served: Whether an inference engine runs it (`served`).
+        engine_kernels: Kernels of that engine: ``tuned`` for the device, of an ``early`` release on
+            devices of makers it was not written for, or ``portable``, written once for all.
         loss: How the loss over a vocabulary is computed: ``plain`` as the model is written,
             ``wide`` in FP32, ``shifted`` and ``wide-shifted`` in FP32 on one more copy, ``fused``
             in one kernel on the logits' own memory, ``fused-wide`` and the like on such a copy,
@@ -110,6 +113,7 @@ class Configuration:
     widens_in_kernels: bool = False
     convolutions: Literal["library", "tuned"] = "library"
     is_served: bool = False
+    engine_kernels: EngineKernels = "tuned"
     loss: Loss = "plain"
     results: Literal["held", "dropped"] = "held"
     adapter_inputs: AdapterInputs = "shared"

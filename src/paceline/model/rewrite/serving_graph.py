@@ -74,6 +74,9 @@ def _among(ops: IntArray, num_ops: int) -> BoolArray:
 
 def _absorbed(program: Program, appends: IntArray) -> Program:
     """Latent attention over the latents themselves, module by module."""
+    cached = program.writes.storage[np.isin(program.writes.op, appends)]
+    if not _reading(program, OpKind.MATMUL, cached).size:
+        return _without_idle_copies(program)
     for attention in np.flatnonzero(program.ops.kind == OpKind.ATTENTION):
         mine = appends[program.ops.module[appends] == program.ops.module[attention]]
         caches = program.writes.storage[np.isin(program.writes.op, mine)]

@@ -56,15 +56,19 @@ def asked_passes(runs: ServingRuns) -> tuple[tuple[str, Points], ...]:
     """
     one = np.ones_like(runs.concurrency)
     prompts = np.unique(runs.input_tokens)
+    halfway_and_empty = Points(
+        batch=np.tile(runs.concurrency, 2), seq=np.concatenate([runs.mean_context, one])
+    )
     return (
         (PROMPT, Points(batch=np.ones_like(prompts), seq=prompts)),
-        (TOKEN, Points(batch=runs.concurrency, seq=runs.mean_context)),
-        (TOKEN, Points(batch=runs.concurrency, seq=one)),
+        (TOKEN, halfway_and_empty),
     )
 
 
 def predicted_passes(runs: ServingRuns, found: Sequence[StepPrediction]) -> PredictedPasses:
     """The passes of an engine from the predictions of `asked_passes`, in that order."""
-    prompt, token, empty = found
+    prompt, written = found
+    halfway = np.arange(len(runs.concurrency))
+    token, empty = written.at(halfway), written.at(halfway + len(halfway))
     _, which = np.unique(runs.input_tokens, return_inverse=True)
     return PredictedPasses(prompt=prompt.at(which.reshape(-1)), token=token, weights_s=empty.mid_s)

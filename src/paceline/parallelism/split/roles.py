@@ -164,12 +164,12 @@ def word_tables(views: Sequence[OpView]) -> Mapping[int, float]:
     return found
 
 
-def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
+def find_roles(views: Sequence[OpView], degree: float) -> Mapping[int, Role]:
     """Role of every weight that can be split ``degree`` ways, by storage.
 
     Args:
         views: All ops of the graph.
-        degree: Ranks that share a weight.
+        degree: Ranks that share a weight; weights of less than two outputs for each stay whole.
     """
     forward = [op for op in views if op.phase in (Phase.FORWARD, Phase.LOSS)]
     words = word_tables(forward)
@@ -187,7 +187,7 @@ def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
 class _Follow:
     """Data being followed through the forward ops, under a set of weights that stay whole."""
 
-    def __init__(self, degree: int, denied: frozenset[int], words: Mapping[int, float]) -> None:
+    def __init__(self, degree: float, denied: frozenset[int], words: Mapping[int, float]) -> None:
         self.degree = degree
         self.denied = denied
         self.words = words

@@ -7,14 +7,16 @@ Sources:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import Graph, OpKind, Owner, Phase
+from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
 from paceline.parallelism.collectives.links import Collective
 from paceline.parallelism.split.calls import Call, CallTable
@@ -61,13 +63,12 @@ def split_tensor(graph: Graph, degree: int, *, sequence_parallel: bool = False) 
     if degree == 1:
         return TensorPart(graph=graph, calls=CallTable.of([]), split_parameter_frac=0.0)
     views = view_ops(graph)
-    roles = find_roles(views, degree)
-    if not roles:
+    flow = _flow_of(graph, _least_width(graph, degree))
+    if flow is None:
         raise InvalidInputError(
             f"tensor parallel finds nothing to split in {graph.name}",
             hint="use data parallel (`dp`) or a pipeline (`pp`) for this model",
         )
-    flow = _follow(views, roles, graph)
     _check_heads(views, flow, degree)
     _check_widths(views, flow, degree)
     parameters = graph.storages.owner == Owner.PARAMETER
@@ -77,6 +78,27 @@ def split_tensor(graph: Graph, degree: int, *, sequence_parallel: bool = False) 
         calls=_calls(graph, flow, sequence_parallel=sequence_parallel),
         split_parameter_frac=float(size[parameters & flow.is_split].sum() / size[parameters].sum()),
     )
+
+
+def _least_width(graph: Graph, degree: int) -> float:
+    """Width of the narrowest weight that so many ranks can share; degrees are alike up to it."""
+    widths = _widths(graph)
+    wide = widths[widths >= 2.0 * degree]
+    return float(wide.min()) if wide.size else math.inf
+
+
+@lru_cache(maxsize=16)
+def _widths(graph: Graph) -> FloatArray:
+    weights = (op for op in view_ops(graph) if op.weight_dims is not None)
+    return np.array([op.dims[op.weight_dims[1]] for op in weights if op.weight_dims])
+
+
+@lru_cache(maxsize=16)
+def _flow_of(graph: Graph, least_width: float) -> _Flow | None:
+    """Where split data goes if weights of such a width are split; None where none can be."""
+    views = view_ops(graph)
+    roles = find_roles(views, least_width / 2.0)
+    return _follow(views, roles, graph) if roles else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

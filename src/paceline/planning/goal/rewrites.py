@@ -18,6 +18,7 @@ OF_A_PREDICTION: Mapping[str, str] = MappingProxyType(
         "compiler": "use --compiler",
         "platform": "name a device with --device",
         "is_served": "the engine decides: --framework vllm serves, --framework torch does not",
+        "engine_kernels": "the engine decides: --framework llamacpp, or a release as in 'vllm 0.6'",
     }
 )
 #: Those that are searched over as well.

@@ -53,6 +53,7 @@ from paceline.prediction.kernels.groups import (
     stream_flags,
 )
 from paceline.prediction.kernels.host_copies import through_host_link
+from paceline.prediction.kernels.portable_products import no_faster_than_portable
 from paceline.prediction.kernels.power import sustained_clock_frac
 from paceline.prediction.kernels.product_tiles import (
     Engine,
@@ -67,6 +68,7 @@ from paceline.prediction.prediction import Points
 #: Models of attention: of one query row per head, which reads memory, and of more, which compute.
 _DECODE, _PREFILL = "attention_decode", "attention"
 _ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
+_PRODUCTS = kinds_where(lambda facts: facts.efficiency == "product")
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = kinds_where(lambda facts: facts.is_cell)
 _FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -210,6 +212,12 @@ def _times(asked: Question) -> OpTimes:
     busy_s = no_faster_than_accesses(
         busy_s, costs, shapes.dims, devices, configuration, calibration, framework
     )
+    if configuration.engine_kernels == "portable":
+        rows = np.flatnonzero(np.isin(costs.kind, _PRODUCTS))
+        num_rows = folded_product(product_dims(costs.kind[rows], shapes.dims[:, rows]))[1]
+        busy_s = no_faster_than_portable(
+            busy_s, rows, num_rows, shapes.moved_bytes, devices, calibration
+        )
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy_s + gap_s.astype(np.float32)) * shapes.launches
     device_s, bounds = through_host_link(

@@ -15,7 +15,7 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import OpKind, Phase
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.device_kinds import kind_facts
+from paceline.prediction.device_kinds import kind_facts, runs_of
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.conv_transforms import operations_frac
@@ -81,8 +81,8 @@ def _level(
     task = "decode" if is_decode else "train" if Phase.BACKWARD in lowered.costs.phase else "infer"
     asked = f"{framework}/{task}"
     log_level = np.full(len(devices), calibration.constants["step_level"].get(asked, 0.0))
-    is_served = lowered.configuration.is_served
-    of_kinds = [kind_facts(k, calibration, is_served=is_served).log_level for k in devices.kinds]
+    runs = runs_of(lowered.configuration)
+    of_kinds = [kind_facts(k, calibration, runs=runs).log_level for k in devices.kinds]
     is_measured = [name in calibration.measured_devices for name in devices.names]
     log_level += np.where(is_measured, 0.0, of_kinds)
     if calibration.source_levels is not None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.device_kinds import runs_of
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.power import mean_power_w, power_law, use_of
@@ -254,7 +255,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
         host_frac=times.host_s / mid_s,
         unmeasured_frac=times.unmeasured_s / np.maximum(times.device_s, 1e-12),
         device_frac=times.device_s / mid_s,
-        is_served=lowered.configuration.is_served,
+        runs=runs_of(lowered.configuration),
     )
     sigma = log_sigma(devices, knowledge, doubts, calibration) * np.sqrt(times.left_frac)
     use = use_of(mid_s, times.device_s, times.roofline_s, times.compute_bound_s)

@@ -28,14 +28,14 @@ class UncertaintyTerms:
         host_frac: Time of the host's dispatch over the step's, (num_devices, num_points).
         unmeasured_frac: Share of the step in op kinds without truth, same shape.
         device_frac: Time of the device's kernels over the step's, same shape.
-        is_served: Whether the kernels are those of an engine that serves.
+        runs: Whose kernels, in the words of `device_kinds.runs_of`.
     """
 
     framework: str
     host_frac: FloatArray
     unmeasured_frac: FloatArray
     device_frac: FloatArray
-    is_served: bool = False
+    runs: tuple[str, ...] = ("",)
 
 
 def knowledge_of(devices: DeviceTable, calibration: Calibration) -> npt.NDArray[np.int8]:
@@ -95,7 +95,7 @@ def log_sigma(
         return part
 
     num_groups = facts["framework_groups"].get(doubts.framework, 0)
-    kinds = [kind_facts(one, calibration, is_served=doubts.is_served) for one in devices.kinds]
+    kinds = [kind_facts(one, calibration, runs=doubts.runs) for one in devices.kinds]
     kind_sigma = np.array([one.log_sigma for one in kinds])[:, None]
     is_timed = kind_sigma == 0
     of_kind = np.where(knowledge[:, None] == Coverage.MEASURED, 0.0, kind_sigma)

@@ -1,0 +1,46 @@
+"""Products of portable kernels: published rates, and where they are as fast as tuned ones."""
+
+import numpy as np
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.portable_products import no_faster_than_portable
+
+#: Weights of Llama 3 8B in 16 bits that a token reads: all but the table of words.
+WEIGHTS_BYTES = 15.0e9
+#: Tokens per second of llama.cpp, one stream, 16 bits (XiongjieDai/GPU-Benchmarks-on-LLM-Inference,
+#: aa72e0e, of May 2024).
+PUBLISHED = {"A100 PCIe 80GB": 53.18, "H100 PCIe 80GB": 67.79}
+
+
+def least_s(name: str, *, num_rows: float = 1.0, tuned_s: float = 0.0) -> float:
+    devices = DeviceTable.from_devices([find_device(load_catalog(), name)])
+    busy_s = np.full((1, 1, 2), tuned_s, dtype=np.float32)
+    moved = np.full((1, 2), WEIGHTS_BYTES, dtype=np.float32)
+    found = no_faster_than_portable(
+        busy_s, np.array([1]), np.array([[num_rows]]), moved, devices, builtin_calibration()
+    )
+    assert found[0, 0, 0] == np.float32(tuned_s), "what is no product stays as it is"
+    return float(found[0, 0, 1])
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_one_stream_reads_as_fast_as_published(name: str) -> None:
+    assert 1.0 / least_s(name) == pytest.approx(PUBLISHED[name], rel=0.15)
+
+
+def test_a_card_whose_memory_is_the_limit_is_not_held_back() -> None:
+    card = find_device(load_catalog(), "GeForce RTX 4090")
+    assert card.memory_bytes_per_s is not None
+    assert least_s(card.name) < WEIGHTS_BYTES / card.memory_bytes_per_s
+
+
+def test_a_slower_kernel_stays_as_slow() -> None:
+    assert least_s("H100 PCIe 80GB", tuned_s=1.0) == 1.0
+
+
+def test_products_of_many_rows_run_in_the_vendors_kernels() -> None:
+    assert least_s("H100 PCIe 80GB", num_rows=64.0) == 0.0
