@@ -154,3 +154,9 @@ def test_a_script_says_its_optimizer_and_how_it_updates() -> None:
     narrow, wide = (completed(bert | {"precision": p}) for p in ("amp", "fp32"))
     assert (narrow["optimizer"], narrow["rewrite"]) == ("adam", "optimizer_kernel=fused")
     assert (wide["optimizer"], wide["rewrite"]) == ("bert-adam", "optimizer_kernel=plain")
+
+
+def test_the_name_of_an_architecture_is_no_word_for_mixed_precision() -> None:
+    bert = {"model": "BERT-base SQuAD", "gpu": "A100-SXM4-40GB", "framework": "PyTorch NGC 20.10",
+            "task": "train", "precision": "FP32 (TF32 on Ampere by default)"}  # fmt: skip
+    assert completed(bert)["optimizer"] == "bert-adam"
