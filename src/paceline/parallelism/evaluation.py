@@ -63,7 +63,9 @@ def evaluate_strategies(
     host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
     rates = np.array([v.costs.update_bytes_per_s for v in variants])[table.variant]
     device_s = updated.update / rates * has_optimizer
+    late_s = np.array([v.costs.update_late_s for v in variants])[table.variant] / table.pp
     update_s = device_s + np.maximum(host_s - times.ahead_s[of_row], 0.0)
+    update_s = np.maximum(update_s, late_s * has_optimizer)
     exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric)
     columns = {
         "step_s": times.all_s[of_row] + update_s + exposed_s,

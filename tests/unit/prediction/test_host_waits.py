@@ -7,11 +7,16 @@ import pytest
 from tests.unit.prediction.passes import device, lowered, matmul, stream
 
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.graph import OpKind
+from paceline.model.graph.graph import OpKind, Phase
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
-from paceline.prediction.step.host_dispatch import dispatch_s, host_pace, waits_of
+from paceline.prediction.step.host_dispatch import (
+    beyond_queue_s,
+    dispatch_s,
+    host_pace,
+    waits_of,
+)
 from paceline.prediction.step.one_pass import predict_pass
 
 TABLE = DeviceTable.from_devices([device()])
@@ -100,3 +105,31 @@ def test_later_machines_dispatch_faster_and_an_unknown_year_is_the_reference():
     work = with_waits(False, False)
     host_s = predict_pass(work, table, ONE).host_s[:, 0]
     np.testing.assert_allclose(host_s / host_s[1], [older, 1.0, later, 1.0], rtol=1e-5)
+
+
+def updated_by(num_launches, *, platform="cuda"):
+    """Products, then an update of as many small launches, whose own time is nothing beside them."""
+    update = stream(64, phase=Phase.OPTIMIZER, kernels=num_launches)
+    return lowered(*[LARGE] * 400, update, configuration=Configuration(platform=platform))
+
+
+def test_an_update_is_hidden_as_far_as_the_queue_holds_its_launches():
+    """The host is far ahead of the device: each launch beyond the queue then takes its dispatch."""
+    queued = int(_WAITS["queued_launches"])
+    none, full, double = (predicted(updated_by(n)).update_s.item() for n in (1, queued, 2 * queued))
+    per_launch_s = builtin_calibration().constants["host"]["per_kernel_s"]["torch"]["eager"]
+    pace = host_pace(TABLE, "torch", builtin_calibration())[0]
+    assert full - none < 2 * queued * builtin_calibration().constants["device"]["launch_gap_s"]
+    assert double == pytest.approx(queued * per_launch_s["forward"] * pace, rel=0.01)
+
+
+def test_more_launches_of_an_update_never_take_less():
+    seconds = [predicted(updated_by(n)).mid_s.item() for n in (1, 500, 1000, 2000, 4000, 8000)]
+    assert seconds == sorted(seconds)
+
+
+def test_a_processor_that_runs_the_update_itself_has_no_queue():
+    one = updated_by(4096, platform="cpu")
+    late_s = beyond_queue_s(one, dispatch_s(one, "torch", TABLE, builtin_calibration()),
+                            builtin_calibration())  # fmt: skip
+    assert late_s.item() == 0.0

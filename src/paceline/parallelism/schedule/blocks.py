@@ -55,7 +55,12 @@ from paceline.prediction.kernels.row_times import evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import live_at_peak
 from paceline.prediction.prediction import Points
-from paceline.prediction.step.host_dispatch import dispatch_s, list_transfer_s, waits_of
+from paceline.prediction.step.host_dispatch import (
+    beyond_queue_s,
+    dispatch_s,
+    list_transfer_s,
+    waits_of,
+)
 from paceline.prediction.step.timeline import waiting_end_s
 from paceline.prediction.uncertainty.posterior_correction import correction_of, traits_of
 
@@ -81,6 +86,7 @@ class BlockCosts:
         tensor_s: Of both, communication between the ranks that share a block, without what is
             hidden, same shape.
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
+        update_late_s: Of it, launches that no queue holds while backward runs.
         update_bytes_per_s: Rate at which the optimizer moves its bytes; without one, infinite.
         state: What the rank keeps to train them, (num_parts, 2, num_blocks): what every expert rank
             holds alike, and experts that are split between ranks.
@@ -109,6 +115,7 @@ class BlockCosts:
     weight_s: FloatArray
     tensor_s: FloatArray
     update_host_s: float
+    update_late_s: float
     update_bytes_per_s: float
     state: TrainingState
     tied: TiedState
@@ -197,6 +204,7 @@ def block_costs(
         weight_s=times.weight_s,
         tensor_s=times.forward.called_s + times.backward.called_s,
         update_host_s=ops.update_host_s,
+        update_late_s=ops.update_late_s,
         update_bytes_per_s=ops.update_bytes_per_s,
         state=work.state,
         tied=work.tied,
@@ -310,6 +318,7 @@ class _OpTimes:
         waits: Ops after which the host waits for the device, ascending.
         wait_s: What each of them costs besides.
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
+        update_late_s: Of it, launches that no queue holds while backward runs.
         update_bytes_per_s: Rate at which the optimizer moves its bytes.
         traits: What measurements know it all by, (num_points,).
     """
@@ -321,6 +330,7 @@ class _OpTimes:
     waits: IntArray
     wait_s: float
     update_host_s: float
+    update_late_s: float
     update_bytes_per_s: float
     traits: tuple[StepFeatures, ...]
 
@@ -349,6 +359,7 @@ def _op_times(
         waits=waits_of(lowered),
         wait_s=calibration.constant("host_waits", "wait_s"),
         update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
+        update_late_s=float(beyond_queue_s(lowered, dispatched, calibration) * factor[0, 0]),
         update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
         traits=traits_of(lowered, shapes, rows.device_s[0], framework),
     )

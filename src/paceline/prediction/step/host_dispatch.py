@@ -99,3 +99,27 @@ def dispatch_s(
     pace = host_pace(devices, framework, calibration).astype(np.float32)
     ordered: Array = pace[:, None] * row_s[costs.order]
     return ordered
+
+
+def beyond_queue_s(lowered: LoweredPass, host_s: Array, calibration: Calibration) -> Array:
+    """What an update takes at least from the end of backward on: its launches that no queue held.
+
+    While a device is busy its queue holds so many launches, and then the host waits. Of an update
+    that launches more, one tensor after the other, the rest is dispatched as the device takes it.
+
+    Args:
+        lowered: The pass.
+        host_s: Host time to dispatch each op in execution order, (..., num_ops).
+        calibration: How many launches a queue holds.
+
+    Returns:
+        Seconds, shape of ``host_s`` without its last axis.
+    """
+    costs = lowered.costs
+    is_update = costs.phase[costs.order] == Phase.OPTIMIZER
+    num_launches = float(costs.num_kernels[costs.order][is_update].sum())
+    queued = calibration.constant("host_waits", "queued_launches")
+    late_frac = max(0.0, 1.0 - queued / max(num_launches, 1.0))
+    is_asynchronous = lowered.configuration.platform != "cpu"
+    late_s: Array = late_frac * is_asynchronous * host_s[..., is_update].sum(axis=-1)
+    return late_s

@@ -21,7 +21,12 @@ from paceline.prediction.kernels.row_times import OpShapes, OpTimes, evaluate_sh
 from paceline.prediction.kernels.sustained_rate import least_row_s, steady_row_times
 from paceline.prediction.memory.peak import peak_memory_bytes
 from paceline.prediction.prediction import Bound, Points, StepPrediction
-from paceline.prediction.step.host_dispatch import dispatch_s, list_transfer_s, waits_of
+from paceline.prediction.step.host_dispatch import (
+    beyond_queue_s,
+    dispatch_s,
+    list_transfer_s,
+    waits_of,
+)
 from paceline.prediction.step.timeline import step_ends_s, waiting_end_s
 from paceline.prediction.uncertainty.intervals import (
     Z_80,
@@ -215,6 +220,8 @@ def _timelines(
         end.astype(np.float64)
         for end in step_ends_s(asked.host_d1n, device_dpn, _num_before_update(asked.lowered))
     )
+    late_s = beyond_queue_s(asked.lowered, asked.host_d1n, asked.calibration)
+    end_s = np.maximum(end_s, before_s + late_s)
     update_s = end_s - before_s
     if not asked.waits.size:
         return host_s, end_s, np.zeros_like(end_s), update_s
