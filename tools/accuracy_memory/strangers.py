@@ -34,7 +34,8 @@ _HEADING = """# Strangers: how far a newcomer may trust the rest
 
 Made by `python -m accuracy_memory.strangers`. Nothing here is judged by its own rows: terms of
 engines and widths of intervals are those that the other sources give. *Shipped terms* is the figure
-with the source among those that terms are fitted to."""
+with the source among those that terms are fitted to. Time of training and inference has
+[a page of its own](strangers_time.md)."""
 
 
 def main() -> None:

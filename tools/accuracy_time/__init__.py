@@ -1,0 +1,1 @@
+"""Time of training and inference by source, each judged by the widths of the others."""
