@@ -39,11 +39,24 @@ PRODUCT = replace(
     cell="MATMUL",
 )
 TRIAD = replace(PRODUCT, workload="ELEMENTWISE", shape=(16777216.0, 1.0, 3.0), samples_s=(0.01,))
+CONVOLUTION = replace(
+    PRODUCT, workload="CONV", shape=(4, 128, 28, 28, 128, 3, 3, 28, 28, 1), cell="CONV"
+)
 CEILINGS = (
     PRODUCT,
     TRIAD,
     replace(TRIAD, shape=(16777216.0, 1.0, 1.0), note="fresh", samples_s=(0.03,)),
+    replace(TRIAD, note="in place"),
     replace(TRIAD, shape=(16.0, 1.0, 2.0), samples_s=(1e-6,)),
+    replace(PRODUCT, shape=(1, 4, 4096, 4096), note="few rows"),
+    CONVOLUTION,
+    replace(CONVOLUTION, note="pointwise"),
+    replace(CONVOLUTION, note="depthwise"),
+    replace(CONVOLUTION, workload="CONV_BACKWARD_INPUT"),
+    replace(CONVOLUTION, workload="CONV_BACKWARD_WEIGHT"),
+    replace(PRODUCT, workload="ATTENTION", shape=(4, 12, 12, 128, 128, 64, 0)),
+    replace(PRODUCT, workload="RECURRENT", shape=(16, 64, 128, 128, 1, 1, 4)),
+    replace(PRODUCT, workload="POOL", shape=(200704.0, 1.0, 1.0)),
 )
 
 
@@ -61,6 +74,26 @@ def test_another_machine_or_thread_count_lends_nothing():
     elsewhere = [replace(r, machine="other") for r in CEILINGS]
     crowded = [replace(r, num_threads=8) for r in CEILINGS]
     (row,) = ledger_of_store([*elsewhere, *crowded, STEP])
+    assert row.predicted_s is None
+
+
+def test_a_page_of_some_cells_says_what_the_page_of_all_says():
+    other = replace(STEP, workload="vgg16", batch_per_device=1, samples_s=(0.5,), cell="vgg16/b1x1")
+    store = [*CEILINGS, STEP, other]
+    assert ledger_of_store(store, [STEP]) == ledger_of_store(store)[:1]
+
+
+def test_a_step_measured_again_takes_the_place_of_the_first():
+    other = replace(STEP, workload="vgg16", batch_per_device=1, samples_s=(0.5,), cell="vgg16/b1x1")
+    again = replace(other, samples_s=(0.6,))
+    (row, *_) = ledger_of_store([*CEILINGS, STEP, other, again])
+    (only, *_) = ledger_of_store([*CEILINGS, STEP, again])
+    assert row.predicted_s == only.predicted_s
+
+
+def test_a_gpu_is_not_predicted_by_the_cpu_beside_it():
+    on_gpu = replace(STEP, device_name="NVIDIA Graphics Device", power_limit_w=400.0)
+    (row,) = ledger_of_store([*CEILINGS, on_gpu])
     assert row.predicted_s is None
 
 

@@ -153,7 +153,9 @@ def test_a_model_that_does_not_exist_is_told_before_any_ceiling_is_measured(monk
         reason="no model `resnet19`",
     )
     monkeypatch.setattr(measuring, "measure_cells", lambda *args, **options: iter((failed,)))
-    monkeypatch.setattr(measuring, "local_models", lambda *args, **options: pytest.fail("too soon"))
+    monkeypatch.setattr(
+        measuring, "measure_missing_ceilings", lambda *args, **options: pytest.fail("too soon")
+    )
     monkeypatch.setattr(measuring, "default_stack", lambda folder: torch)
     assert main(["measure", "torchvision:resnet19", "--device", "cpu"]) == 2
     told = capsys.readouterr().err

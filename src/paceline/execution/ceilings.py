@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from paceline.errors import WorkerError
 from paceline.execution.conditions import Place, Settings
@@ -12,6 +14,8 @@ from paceline.execution.recording import surroundings
 from paceline.execution.stacks import Stack
 from paceline.execution.worker import WORKERS, Limits, run_worker
 from paceline.measurements.records import Record, RecordKind
+from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, OpKind
+from paceline.model.ops.registry import FACTS
 
 SOURCE = "paceline ceilings"
 
@@ -21,12 +25,30 @@ _TIMING: Mapping[str, float] = {
 }  # fmt: skip
 
 
-CeilingKind = Literal["product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce"]
+CeilingKind = Literal[
+    "product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce", "operands",
+    "update", "convolution", "gradient of inputs", "gradient of weights", "pointwise convolution",
+    "depthwise convolution", "attention", "recurrence", "pooling",
+]  # fmt: skip
 
-#: Kinds of the records whose workload tells it alone.
-_KINDS: Mapping[str, CeilingKind] = {
-    "MATMUL": "product", "HOST_COPY": "host copy", "ALL_REDUCE": "all-reduce",
-}  # fmt: skip
+#: Kinds of the records whose workload tells it alone, or with its note.
+_KINDS: Mapping[tuple[str, str], CeilingKind] = {
+    ("MATMUL", ""): "product",
+    ("MATMUL", "few rows"): "operands",
+    ("HOST_COPY", "pinned"): "host copy",
+    ("HOST_COPY", "pageable"): "host copy",
+    ("ALL_REDUCE", ""): "all-reduce",
+    ("ELEMENTWISE", "fresh"): "fresh memory",
+    ("ELEMENTWISE", "in place"): "update",
+    ("CONV", ""): "convolution",
+    ("CONV", "pointwise"): "pointwise convolution",
+    ("CONV", "depthwise"): "depthwise convolution",
+    ("CONV_BACKWARD_INPUT", ""): "gradient of inputs",
+    ("CONV_BACKWARD_WEIGHT", ""): "gradient of weights",
+    ("ATTENTION", ""): "attention",
+    ("RECURRENT", ""): "recurrence",
+    ("POOL", ""): "pooling",
+}
 #: An op on fewer elements has nothing to do: its time is that of its dispatch.
 _TINY_ELEMENTS = 1000
 
@@ -48,6 +70,11 @@ class Ceiling:
     rate: float
     unit: Literal["FLOP/s", "B/s", "s"]
     record: Record
+
+    @property
+    def per_s(self) -> float:
+        """FLOP, bytes or ops per second."""
+        return 1 / self.rate if self.unit == "s" else self.rate
 
 
 def measure_ceilings(
@@ -75,6 +102,7 @@ def measure_ceilings(
         "memory_elements": 1 << 24,
         "message_bytes": [1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26],
         "timing": dict(_TIMING),
+        "layers": settings.device == "cpu",
         "memory_limit_bytes": None,
         "paths": [],
     }  # fmt: skip
@@ -112,8 +140,10 @@ def _run(
         command,
         request,
         limits=Limits(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes),
-        environment={"OMP_NUM_THREADS": threads, **stack.spec.environment},
-    )
+        environment={
+            "OMP_NUM_THREADS": threads, "OMP_WAIT_POLICY": "PASSIVE", **stack.spec.environment,
+        },
+    )  # fmt: skip
     if result.ending != "ok":
         raise WorkerError(
             f"the micro-benchmarks of `{stack.spec.name}` failed: {result.reason}",
@@ -160,43 +190,67 @@ def _ceiling(record: Record) -> Ceiling | None:
     if seconds is None:
         return None
     kind = _kind(record)
-    unit: Literal["FLOP/s", "B/s", "s"] = "s" if kind == "dispatch" else "B/s"
+    flop, num_bytes = _work(record, kind)
+    unit: Literal["FLOP/s", "B/s", "s"] = "FLOP/s" if flop else "B/s"
     return Ceiling(
         kind=kind,
         name=_name(record, kind),
-        rate=seconds if kind == "dispatch" else _work(record, kind) / seconds,
-        unit="FLOP/s" if kind == "product" else unit,
+        rate=seconds if kind == "dispatch" else (flop or num_bytes) / seconds,
+        unit="s" if kind == "dispatch" else unit,
         record=record,
     )
 
 
 def _kind(record: Record) -> CeilingKind:
-    if record.workload != "ELEMENTWISE":
-        return _KINDS[record.workload]
-    if record.note == "fresh":
-        return "fresh memory"
+    known = _KINDS.get((record.workload, record.note))
+    if known is not None:
+        return known
     return "dispatch" if record.shape[0] < _TINY_ELEMENTS else "memory"
 
 
 def _name(record: Record, kind: CeilingKind) -> str:
     through = "" if record.framework == "torch" else f" through {record.framework}"
     beside = f" with {record.num_devices} at once" if record.num_devices > 1 else ""
-    return {
+    names: Mapping[CeilingKind, str] = {
         "product": f"matrix product {record.precision}{through}{beside}",
         "all-reduce": f"all-reduce over {record.num_devices}",
         "host copy": f"copy from {record.note} memory",
-        "fresh memory": "fresh memory",
         "dispatch": f"dispatch of one op{through}",
-        "memory": f"memory{through}",
-    }[kind]
+        "operands": f"operands of a product of few rows{through}",
+        "update": f"update in place{through}",
+    }
+    return names.get(kind, f"{kind}{through}")
 
 
-def _work(record: Record, kind: CeilingKind) -> float:
-    """FLOP of a product, else bytes moved: FP32 elements by the streams that touch them."""
+def _work(record: Record, kind: CeilingKind) -> tuple[float, float]:
+    """FLOP of what computes, else bytes: FP32 elements by the streams that touch them."""
     size = record.shape
-    if kind == "product":
-        return 2 * size[1] * size[2] * size[3]
+    if record.workload in _FLOP and kind != "operands":
+        return _FLOP[record.workload](size), 0.0
+    if kind == "operands":
+        return 0.0, 4 * (size[1] * size[3] + size[3] * size[2] + size[1] * size[2])
+    if kind == "pooling":
+        # Windows a stride of two apart read four elements each, write one and its 64-bit place.
+        return 0.0, (4 * 4 + 4 + 8) * size[0]
     if kind == "all-reduce":
         # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
-        return 2 * (record.num_devices - 1) / record.num_devices * size[0]
-    return 4 * size[0] * (3 if kind == "memory" else 1)
+        return 0.0, 2 * (record.num_devices - 1) / record.num_devices * size[0]
+    return 0.0, 4 * size[0] * (3 if kind in ("memory", "update") else 1)
+
+
+def _flop_by_kind(kind: OpKind) -> Callable[[Sequence[float]], float]:
+    """FLOP from the shape numbers of an op kind."""
+    count = FACTS[kind].count_flop
+    assert count is not None
+
+    def flop(shape: Sequence[float]) -> float:
+        dims = np.zeros((1, NUM_DIMS, NUM_MONOMIALS))
+        dims[0, : len(shape), 0] = shape
+        return float(count(dims)[0, 0])
+
+    return flop
+
+
+_FLOP = {
+    kind.name: _flop_by_kind(kind) for kind, facts in FACTS.items() if facts.count_flop is not None
+}

@@ -1,10 +1,8 @@
 """A predictor for the machine at hand: its own ceilings, corrected by its own measurements.
 
-Six coefficients, each a thing of this machine: how fast it convolves, multiplies matrices, moves
-memory, streams the operands of a product, hands out fresh pages, and dispatches an op.
-Micro-benchmarks give where to begin, measured steps move it; with no step measured it already
-answers, and says that it is not calibrated.
-See docs/explanation/local-model.md.
+One rate per kind of `Work`, each a thing of this machine. Micro-benchmarks give where to begin,
+measured steps move it; with no step measured it already answers, and says that it is not
+calibrated. See docs/explanation/local-model.md.
 """
 
 from __future__ import annotations
@@ -17,54 +15,33 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.execution.ceilings import Ceiling, CeilingKind
-from paceline.model.graph.costs import LoweredPass
-from paceline.model.graph.graph import OpKind, monomials
-from paceline.model.ops.registry import kinds_where
+from paceline.execution.machine_work import StepWork, Work, amounts_of
 from paceline.prediction.uncertainty.intervals import Z_80
 
 FloatArray = npt.NDArray[np.float64]
 
-_CONVOLUTIONS = kinds_where(lambda facts: facts.efficiency == "convolution")
-#: Where coefficients begin, as shares of the ceilings: library products pack their operands
-#: (a third of the bandwidth is left), and an op of a real model costs some four bare dispatches.
-_CONV_FRAC, _MATMUL_FRAC, _MEMORY_FRAC, _OPERAND_FRAC = 0.6, 0.8, 0.8, 0.33
-_DISPATCHES_PER_OP = 4.0
-#: glibc maps allocations above this anew every time (mallopt(3), M_MMAP_THRESHOLD_MAX).
-_FRESH_BYTES = 32 * 2**20
-_PRIOR_LOG_SIGMA = 0.6
+#: Ceilings that give the rate of each kind of work, and the share of it that models reach.
+_FROM_CEILINGS: Mapping[Work, tuple[CeilingKind, float]] = {
+    Work.CONVOLUTION: ("convolution", 1.0),
+    Work.INPUT_GRADIENT: ("gradient of inputs", 1.0),
+    Work.WEIGHT_GRADIENT: ("gradient of weights", 1.0),
+    Work.POINTWISE: ("pointwise convolution", 1.0),
+    Work.DEPTHWISE: ("depthwise convolution", 1.0),
+    Work.PRODUCT: ("product", 1.0),
+    Work.ATTENTION: ("attention", 1.0),
+    Work.RECURRENCE: ("recurrence", 1.0),
+    Work.OPERANDS: ("operands", 1.0),
+    Work.STREAM: ("memory", 0.8),
+    Work.UPDATE: ("update", 1.0),
+    Work.POOL: ("pooling", 1.0),
+    Work.PAGES: ("fresh memory", 1.0),
+    # An op of a real model costs some four bare dispatches.
+    Work.DISPATCH: ("dispatch", 0.25),
+}
+_PRIOR_LOG_SIGMA = 0.4
 _NOISE_LOG_SIGMA = 0.05
-_UNCALIBRATED_LOG_SIGMA = 0.4
+_UNCALIBRATED_LOG_SIGMA = 0.2
 _LEAST_LOG_SIGMA = 0.08
-_NEEDED: frozenset[CeilingKind] = frozenset({"product", "memory", "fresh memory", "dispatch"})
-
-
-_COEFFICIENTS = (
-    "conv_flop_per_s", "matmul_flop_per_s", "memory_bytes_per_s", "operand_bytes_per_s",
-    "fresh_bytes_per_s", "dispatch_s",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepWork:
-    """What one step asks of the machine, as `LocalModel` sees it.
-
-    Attributes:
-        conv_flop: FLOP of each distinct convolution times its count, (num_rows,).
-        moved_bytes: Bytes of each distinct op that is no other product, times count, (num_rows,).
-        matmul_flop: FLOP of all other products.
-        operand_bytes: Bytes that those read and write.
-        fresh_bytes: Bytes of results so large that their pages are handed out anew.
-        num_ops: Ops that are dispatched.
-        gradient_bytes: Of all gradients, as they are exchanged.
-    """
-
-    conv_flop: FloatArray
-    moved_bytes: FloatArray
-    matmul_flop: float
-    operand_bytes: float
-    fresh_bytes: float
-    num_ops: float
-    gradient_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,24 +49,14 @@ class LocalModel:
     """Step times of this machine.
 
     Attributes:
-        conv_flop_per_s: Rate of convolutions.
-        matmul_flop_per_s: Rate of other products.
-        memory_bytes_per_s: Rate of everything that is bound by memory.
-        operand_bytes_per_s: Rate at which products take their operands.
-        fresh_bytes_per_s: Rate at which fresh pages are handed out and filled.
-        dispatch_s: Time to dispatch one op.
+        rates: FLOP, bytes or ops per second of each kind of `Work`, (len(Work),).
         shared_frac: Speed of one process while others run beside it, by number of processes.
         all_reduce_bytes_per_s: Bus bandwidth between processes, by number of them.
         log_sigma: Standard deviation of log step time.
         num_records: Measured steps that it was fitted to.
     """
 
-    conv_flop_per_s: float
-    matmul_flop_per_s: float
-    memory_bytes_per_s: float
-    operand_bytes_per_s: float
-    fresh_bytes_per_s: float
-    dispatch_s: float
+    rates: FloatArray
     shared_frac: Mapping[int, float]
     all_reduce_bytes_per_s: Mapping[int, float]
     log_sigma: float = _UNCALIBRATED_LOG_SIGMA
@@ -118,42 +85,17 @@ class LocalStep:
     high_s: float
 
 
-def step_work(lowered: LoweredPass, *, batch: int, seq: int = 1) -> StepWork:
-    """What a lowered pass asks for at one batch."""
-    costs = lowered.costs
-    powers = monomials(batch, seq)[0]
-    flop = costs.count * (costs.flop @ powers)
-    written = costs.write_bytes @ powers
-    moved = costs.count * (costs.read_bytes @ powers + written)
-    is_conv = np.isin(costs.kind, [int(kind) for kind in _CONVOLUTIONS])
-    is_product = ~is_conv & (flop > 0)
-    is_fresh = (written > _FRESH_BYTES) & (costs.kind != int(OpKind.OPTIMIZER))
-    return StepWork(
-        conv_flop=np.where(is_conv, flop, 0.0),
-        moved_bytes=np.where(is_product, 0.0, moved),
-        matmul_flop=float(np.sum(flop[is_product])),
-        operand_bytes=float(np.sum(moved[is_product])),
-        fresh_bytes=float(np.sum((costs.count * written)[is_fresh])),
-        num_ops=float(np.sum(costs.count * np.maximum(costs.num_kernels, 1.0))),
-        gradient_bytes=lowered.gradient_bytes,
-    )
-
-
 def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
     """A model from micro-benchmarks alone; None if they lack what it needs."""
     plain = [ceiling for ceiling in ceilings if _is_plain(ceiling)]
-    rates = {ceiling.kind: ceiling.rate for ceiling in plain if ceiling.record.num_devices == 1}
-    if not rates.keys() >= _NEEDED:
+    rates = {ceiling.kind: ceiling.per_s for ceiling in plain if ceiling.record.num_devices == 1}
+    if not rates.keys() >= {kind for kind, _ in _FROM_CEILINGS.values()}:
         return None
-    flop_per_s, memory_bytes_per_s = rates["product"], rates["memory"]
     return LocalModel(
-        conv_flop_per_s=_CONV_FRAC * flop_per_s,
-        matmul_flop_per_s=_MATMUL_FRAC * flop_per_s,
-        memory_bytes_per_s=_MEMORY_FRAC * memory_bytes_per_s,
-        operand_bytes_per_s=_OPERAND_FRAC * memory_bytes_per_s,
-        fresh_bytes_per_s=rates["fresh memory"],
-        dispatch_s=_DISPATCHES_PER_OP * rates["dispatch"],
-        shared_frac=_shared_fracs(plain, flop_per_s),
+        rates=amounts_of(
+            {work: frac * rates[kind] for work, (kind, frac) in _FROM_CEILINGS.items()}
+        ),
+        shared_frac=_shared_fracs(plain, rates["product"]),
         all_reduce_bytes_per_s={
             ceiling.record.num_devices: ceiling.rate
             for ceiling in plain
@@ -164,7 +106,7 @@ def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
 
 def predict_local(model: LocalModel, work: StepWork, *, num_devices: int = 1) -> LocalStep | None:
     """Step time of ``work`` on so many processes; None for a number that was never measured."""
-    alone_s = _step_s(_coefficients(model), work)
+    alone_s = float(work.amounts @ (1 / model.rates))
     if num_devices > 1:
         together_s = _together_s(model, work, alone_s, num_devices)
         if together_s is None:
@@ -175,7 +117,7 @@ def predict_local(model: LocalModel, work: StepWork, *, num_devices: int = 1) ->
 
 
 def fit_local(model: LocalModel, pairs: Sequence[tuple[StepWork, float]]) -> LocalModel:
-    """Move the coefficients to measured steps, as far as they outweigh the ceilings.
+    """Move the rates to measured steps, as far as they outweigh the ceilings.
 
     Maximum a posteriori under log-normal errors, by Gauss–Newton; the prior is the model given.
 
@@ -185,55 +127,32 @@ def fit_local(model: LocalModel, pairs: Sequence[tuple[StepWork, float]]) -> Loc
     """
     if not pairs:
         return model
-    start = np.log(_coefficients(model))
+    start = np.log(model.rates)
     theta = start.copy()
+    amounts = np.stack([work.amounts for work, _ in pairs])
     measured = np.log([seconds for _, seconds in pairs])
     for _ in range(30):
-        residual, slope = _linearize(theta, pairs, measured)
+        residual, slope = _linearize(theta, amounts, measured)
         system = np.vstack([slope / _NOISE_LOG_SIGMA, np.eye(len(theta)) / _PRIOR_LOG_SIGMA])
         target = np.concatenate([residual / _NOISE_LOG_SIGMA, (start - theta) / _PRIOR_LOG_SIGMA])
         change = np.linalg.lstsq(system, target, rcond=None)[0]
         theta += np.clip(change, -0.5, 0.5)
-    residual, _ = _linearize(theta, pairs, measured)
-    conv, matmul, memory, operand, fresh, dispatch_s = (float(value) for value in np.exp(theta))
+    residual, _ = _linearize(theta, amounts, measured)
     return replace(
         model,
-        conv_flop_per_s=conv,
-        matmul_flop_per_s=matmul,
-        memory_bytes_per_s=memory,
-        operand_bytes_per_s=operand,
-        fresh_bytes_per_s=fresh,
-        dispatch_s=dispatch_s,
+        rates=np.exp(theta),
         log_sigma=max(_LEAST_LOG_SIGMA, 1.5 * float(np.sqrt(np.mean(residual**2)))),
         num_records=len(pairs),
     )
 
 
-def _coefficients(model: LocalModel) -> FloatArray:
-    return np.array([getattr(model, name) for name in _COEFFICIENTS])
-
-
-def _step_s(coefficients: FloatArray, work: StepWork) -> float:
-    """Convolutions overlap arithmetic and traffic; products pack first; the rest is traffic."""
-    conv, matmul, memory, operand, fresh, dispatch_s = coefficients
-    ops_s = np.maximum(work.conv_flop / conv, work.moved_bytes / memory)
-    products_s = work.matmul_flop / matmul + work.operand_bytes / operand
-    pages_s = work.fresh_bytes / fresh
-    return float(np.sum(ops_s) + products_s + pages_s + work.num_ops * dispatch_s)
-
-
 def _linearize(
-    theta: FloatArray, pairs: Sequence[tuple[StepWork, float]], measured: FloatArray
+    theta: FloatArray, amounts: FloatArray, measured: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Log residuals and their slope in the log coefficients, by central differences."""
-    step = 1e-4
-
-    def logs(values: FloatArray) -> FloatArray:
-        return np.log([_step_s(np.exp(values), work) for work, _ in pairs])
-
-    shifts = step * np.eye(len(theta))
-    slope = np.stack([(logs(theta + s) - logs(theta - s)) / (2 * step) for s in shifts], axis=1)
-    return measured - logs(theta), slope
+    """Log residuals and the slope of log time in the log rates: minus the shares of time."""
+    parts_s = amounts * np.exp(-theta)
+    step_s = parts_s.sum(axis=1)
+    return measured - np.log(step_s), -parts_s / step_s[:, None]
 
 
 def _together_s(
@@ -255,7 +174,7 @@ def _together_s(
         return None
     exchanged = 2 * (num_devices - 1) / num_devices * work.gradient_bytes
     # Gradients are copied into the exchange's buckets and back: each a read and a write.
-    copied_s = 4 * work.gradient_bytes / model.memory_bytes_per_s
+    copied_s = 4 * work.gradient_bytes / float(model.rates[Work.STREAM])
     return (alone_s + copied_s) / shared + exchanged / bus
 
 

@@ -24,7 +24,22 @@ DISPATCH = replace(BASE, workload="ELEMENTWISE", shape=(16.0, 1.0, 2.0), samples
 REDUCE = replace(
     BASE, kind="collective", workload="ALL_REDUCE", shape=(1e6,), num_devices=4, samples_s=(1e-3,)
 )
-ALL = [BASE, MEMORY, FRESH, DISPATCH, REDUCE]
+UPDATE = replace(MEMORY, note="in place")
+CONVOLUTION = replace(
+    BASE, workload="CONV", shape=(2.0, 8.0, 5.0, 5.0, 16.0, 3.0, 3.0, 5.0, 5.0, 1.0)
+)
+LAYERS = [
+    CONVOLUTION,
+    replace(CONVOLUTION, note="pointwise"),
+    replace(CONVOLUTION, note="depthwise"),
+    replace(CONVOLUTION, workload="CONV_BACKWARD_INPUT"),
+    replace(CONVOLUTION, workload="CONV_BACKWARD_WEIGHT"),
+    replace(BASE, note="few rows", shape=(1.0, 4.0, 200.0, 300.0)),
+    replace(BASE, workload="ATTENTION", shape=(1.0, 2.0, 2.0, 8.0, 8.0, 4.0, 0.0)),
+    replace(BASE, workload="RECURRENT", shape=(2.0, 3.0, 4.0, 5.0, 1.0, 1.0, 4.0)),
+    replace(BASE, workload="POOL", shape=(100.0, 1.0, 1.0)),
+]
+ALL = [BASE, MEMORY, FRESH, UPDATE, DISPATCH, REDUCE, *LAYERS]
 
 
 def rates(records):
@@ -38,6 +53,16 @@ def test_rates_follow_from_shape_and_time():
     assert found["fresh memory"] == pytest.approx(4e6 / 1e-3)
     assert found["dispatch of one op"] == 2e-6
     assert found["all-reduce over 4"] == pytest.approx(2 * 3 / 4 * 1e6 / 1e-3)
+
+
+def test_rates_of_layers_count_the_arithmetic_of_their_kind():
+    found = rates(LAYERS)
+    assert found["convolution"] == pytest.approx(2 * 2 * 16 * 5 * 5 * 8 * 3 * 3 / 0.5)
+    assert found["attention"] == pytest.approx(2 * 2 * 8 * 8 * 4 * 2 / 0.5)
+    assert found["recurrence"] == pytest.approx(2 * 3 * 2 * 4 * 5 * (4 + 5) / 0.5)
+    assert found["operands of a product of few rows"] == pytest.approx(
+        4 * (4 * 300 + 300 * 200 + 4 * 200) / 0.5
+    )
 
 
 def test_the_best_counts_which_is_the_least_for_a_time():
@@ -62,11 +87,15 @@ def test_a_model_begins_at_the_ceilings_or_not_at_all():
     assert model.shared_frac == {2: 0.5}
     assert model.all_reduce_bytes_per_s[4] == pytest.approx(1.5e9)
     assert start_model(summarize_ceilings([BASE])) is None
+    assert start_model(summarize_ceilings([r for r in ALL if r.workload != "POOL"])) is None
 
 
 def test_no_ceiling_of_another_framework_or_precision_begins_a_model():
     plain = start_model(summarize_ceilings(ALL))
     others = [replace(BASE, framework="opencl", samples_s=(0.1,)),
               replace(BASE, precision="bf16", samples_s=(0.1,))]  # fmt: skip
-    assert start_model(summarize_ceilings([*others, *ALL])) == plain
-    assert start_model(summarize_ceilings([*others, MEMORY, FRESH, DISPATCH])) is None
+    begun = start_model(summarize_ceilings([*others, *ALL]))
+    assert plain is not None
+    assert begun is not None
+    assert begun.rates.tolist() == plain.rates.tolist()
+    assert start_model(summarize_ceilings([*others, *ALL[1:]])) is None

@@ -8,55 +8,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.execution.machine_model import (
-    LocalModel,
-    StepWork,
-    fit_local,
-    predict_local,
-    step_work,
-)
+from paceline.execution.machine_model import LocalModel, fit_local, predict_local
+from paceline.execution.machine_work import StepWork, Work, amounts_of, step_work
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import monomials
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 
-TRUE = LocalModel(
-    conv_flop_per_s=40e9,
-    matmul_flop_per_s=60e9,
-    memory_bytes_per_s=12e9,
-    operand_bytes_per_s=5e9,
-    fresh_bytes_per_s=2e9,
-    dispatch_s=9e-6,
-    shared_frac={2: 0.8},
-    all_reduce_bytes_per_s={2: 1e9},
-)
-WRONG = replace(
-    TRUE,
-    conv_flop_per_s=70e9,
-    matmul_flop_per_s=50e9,
-    memory_bytes_per_s=9e9,
-    operand_bytes_per_s=4e9,
-    fresh_bytes_per_s=1.5e9,
-    dispatch_s=6e-6,
-)
+RATES = {
+    Work.CONVOLUTION: 80e9, Work.INPUT_GRADIENT: 70e9, Work.WEIGHT_GRADIENT: 60e9,
+    Work.POINTWISE: 40e9, Work.DEPTHWISE: 10e9, Work.PRODUCT: 60e9, Work.ATTENTION: 30e9,
+    Work.RECURRENCE: 50e9, Work.OPERANDS: 5e9, Work.STREAM: 12e9, Work.UPDATE: 20e9,
+    Work.POOL: 1e9, Work.PAGES: 2e9, Work.DISPATCH: 1e5,
+}  # fmt: skip
+TRUE = LocalModel(rates=amounts_of(RATES), shared_frac={2: 0.8}, all_reduce_bytes_per_s={2: 1e9})
+WRONG = replace(TRUE, rates=TRUE.rates * np.where(np.arange(len(Work)) < Work.OPERANDS, 1.6, 0.7))
 SIZES = st.floats(0.0, 1e12)
 
 
 def work(scale=1.0, *, gradient_bytes=4e8):
-    return StepWork(
-        conv_flop=np.array([2e9, 1e8, 0.0]) * scale,
-        moved_bytes=np.array([1e7, 5e7, 3e7]) * scale,
-        matmul_flop=1e9 * scale,
-        operand_bytes=2e8,
-        fresh_bytes=1e8,
-        num_ops=300.0,
-        gradient_bytes=gradient_bytes,
-    )
+    growing = {
+        Work.CONVOLUTION: 2e9 * scale, Work.STREAM: 5e7 * scale, Work.PRODUCT: 1e9 * scale,
+    }  # fmt: skip
+    fixed = {Work.OPERANDS: 2e8, Work.PAGES: 1e8, Work.DISPATCH: 300.0}
+    return StepWork(amounts=amounts_of(growing | fixed), gradient_bytes=gradient_bytes)
 
 
 def model_work(name, batch):
     graph = load_workload(name, task="train").passes[0].graph
-    plain = Configuration(precision="fp32", platform="cpu", channels_last=False)
+    plain = Configuration(
+        precision="fp32", platform="cpu", channels_last=False, optimizer_kernel="plain"
+    )
     return step_work(lower(graph, plain), batch=batch)
+
+
+def inference_work(name, batch, seq=1):
+    graph = load_workload(name, task="infer").passes[0].graph
+    plain = Configuration(precision="fp32", platform="cpu", channels_last=False)
+    return step_work(lower(graph, plain), batch=batch, seq=seq)
+
+
+def recurrent_work(name, seq):
+    return inference_work(name, 8, seq)
 
 
 def seconds(model, asked, num_devices=1):
@@ -116,7 +109,7 @@ def test_a_ring_sends_its_share_of_the_gradients_twice(num_devices):
     bus_bytes_per_s = 1e9
     free = replace(
         TRUE,
-        memory_bytes_per_s=1e30,
+        rates=amounts_of(RATES | {Work.STREAM: 1e30}),
         shared_frac={num_devices: 1.0},
         all_reduce_bytes_per_s={num_devices: bus_bytes_per_s},
     )
@@ -128,21 +121,49 @@ def test_a_ring_sends_its_share_of_the_gradients_twice(num_devices):
 def test_gradients_are_read_and_written_into_the_buckets_and_out_of_them():
     slower = replace(TRUE, shared_frac={2: 1.0}, all_reduce_bytes_per_s={2: 1e30})
     copied_s = seconds(slower, work(), 2) - seconds(slower, work())
-    assert copied_s == pytest.approx(4 * work().gradient_bytes / TRUE.memory_bytes_per_s)
+    assert copied_s == pytest.approx(4 * work().gradient_bytes / RATES[Work.STREAM])
 
 
 def test_a_number_of_processes_that_was_never_tried_has_no_answer():
     assert predict_local(TRUE, work(), num_devices=7) is None
 
 
-def test_only_large_results_take_fresh_pages():
-    assert model_work("alexnet", 1).fresh_bytes == pytest.approx(
-        4 * (9216 * 4096 + 4096**2), rel=0.01
-    )
-    assert model_work("mnist-cnn", 1).fresh_bytes == 0.0
+def test_a_step_takes_the_pages_that_it_grows_to():
+    """AlexNet's gradients alone are 244 MB; one image of inference fits what was freed before."""
+    assert model_work("alexnet", 1).amounts[Work.PAGES] > 4 * 61_100_840
+    assert inference_work("alexnet", 1).amounts[Work.PAGES] < 1e7
 
 
 def test_work_of_a_model_is_its_flop():
     once, twice = model_work("alexnet", 1), model_work("alexnet", 2)
-    assert twice.conv_flop.sum() == pytest.approx(2 * once.conv_flop.sum())
+    for kind in (Work.CONVOLUTION, Work.INPUT_GRADIENT, Work.WEIGHT_GRADIENT, Work.PRODUCT):
+        assert twice.amounts[kind] == pytest.approx(2 * once.amounts[kind])
     assert once.gradient_bytes == pytest.approx(4 * 61_100_840, rel=1e-6)
+
+
+def test_each_operation_is_counted_in_one_kind_of_work():
+    graph = load_workload("mobilenetv2", task="train").passes[0].graph
+    lowered = lower(graph, Configuration(precision="fp32", platform="cpu", channels_last=False))
+    amounts = step_work(lowered, batch=3).amounts
+    flop = lowered.costs.count @ (lowered.costs.flop @ monomials(3, 1)[0])
+    assert amounts[: Work.OPERANDS].sum() == pytest.approx(flop)
+    assert amounts[Work.DEPTHWISE] > 0
+    assert amounts[Work.POINTWISE] > amounts[Work.DEPTHWISE]
+
+
+def test_a_product_with_a_vector_packs_no_operand():
+    """The three dense layers of AlexNet read 235 MB of weights, which one image streams."""
+    weights = 4 * (9216 * 4096 + 4096 * 4096 + 4096 * 1000)
+    one, two = (inference_work("alexnet", batch).amounts for batch in (1, 2))
+    assert one[Work.STREAM] > weights
+    assert two[Work.STREAM] < weights
+    assert two[Work.OPERANDS] - one[Work.OPERANDS] > weights
+
+
+def test_a_layer_that_is_a_loop_dispatches_its_ops_in_every_step():
+    fused, loop = (recurrent_work(name, seq=100) for name in ("lstm", "gru"))
+    longer = recurrent_work("gru", seq=200)
+    assert fused.amounts[Work.RECURRENCE] > 0
+    assert loop.amounts[Work.RECURRENCE] == 0
+    assert loop.amounts[Work.DISPATCH] > 10 * fused.amounts[Work.DISPATCH]
+    assert longer.amounts[Work.DISPATCH] > 1.8 * loop.amounts[Work.DISPATCH]

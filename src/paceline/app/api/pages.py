@@ -69,8 +69,7 @@ def page_of(subject: str, options: ModelOptions) -> Page:
     if path.is_dir() or path.suffix == ".jsonl":
         from paceline.reporting.pages.measured import measurements_page
 
-        newest = {record.cell or id(record): record for record in read_records(path)}
-        return measurements_page(ledger_of_store(tuple(newest.values())))
+        return measurements_page(ledger_of_store(read_records(path)))
     if options.device is None:
         raise InvalidInputError(
             f"`{subject}` is no plan file and no folder of measurements",

@@ -13,14 +13,8 @@ from paceline.execution.ceilings import SOURCE as CEILINGS
 from paceline.execution.ceilings import measure_ceilings, summarize_ceilings
 from paceline.execution.cells import DEFAULT_SEQ
 from paceline.execution.conditions import Place, Settings
-from paceline.execution.machine_model import (
-    LocalModel,
-    StepWork,
-    fit_local,
-    predict_local,
-    start_model,
-    step_work,
-)
+from paceline.execution.machine_model import LocalModel, fit_local, predict_local, start_model
+from paceline.execution.machine_work import StepWork, step_work
 from paceline.execution.recording import SOURCE as STEPS
 from paceline.execution.stacks import Stack
 from paceline.measurements.ledger import LedgerRow
@@ -63,20 +57,47 @@ def ledger_of(
     return tuple(_ledger_row(record, models.get(_way(record)), python) for record in records)
 
 
-def ledger_of_store(records: Sequence[Record]) -> tuple[LedgerRow, ...]:
+def ledger_of_store(
+    records: Sequence[Record], asked: Sequence[Record] | None = None, *, python: str | None = None
+) -> tuple[LedgerRow, ...]:
     """Steps of a store with predictions that have not seen their model.
 
     Each model is predicted by the store's ceilings and the steps of the other models on the same
-    machine and threads, so the errors are those of a model that is new here.
+    machine and threads, so the errors are those of a model that is new here. A later measurement
+    of a step takes the place of an earlier one.
+
+    Args:
+        records: All that the store holds, oldest first.
+        asked: Those of the steps that are asked for; all of them if not given.
+        python: That functions of the user's own were run in; found if not given.
     """
+    newest = _newest(records)
     models: dict[tuple[object, ...], LocalModel | None] = {}
     rows: list[LedgerRow] = []
-    for record in (record for record in records if record.kind == "step"):
-        key = (record.workload, record.machine, record.num_threads, _way(record))
+    for record in newest if asked is None else asked:
+        if record.kind != "step":
+            continue
+        key = (
+            record.workload, record.machine, record.device_name, record.num_threads, _way(record)
+        )  # fmt: skip
         if key not in models:
-            models[key] = _model_without(record, records)
-        rows.append(_ledger_row(record, models[key], None))
+            models[key] = _model_without(record, newest)
+        rows.append(_ledger_row(record, models[key], python))
     return tuple(rows)
+
+
+def _newest(records: Iterable[Record]) -> list[Record]:
+    """The last record of each cell, in the order in which cells were first measured.
+
+    Of the ceilings all stay: the best of them counts.
+    """
+    last: dict[object, Record] = {}
+    for record in records:
+        is_repeated = record.cell and record.source != CEILINGS
+        last[(record.machine, record.num_threads, record.cell) if is_repeated else id(record)] = (
+            record
+        )
+    return list(last.values())
 
 
 def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | None:
@@ -98,7 +119,8 @@ def _way(record: Record) -> Way:
 
 
 def _same_place(record: Record, other: Record) -> bool:
-    return (record.machine, record.num_threads) == (other.machine, other.num_threads)
+    places = ((one.machine, one.device_name, one.num_threads) for one in (record, other))
+    return next(places) == next(places)
 
 
 def known_local_model(store: Store, machine: str, num_threads: int) -> LocalModel | None:
@@ -151,19 +173,16 @@ def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
     return fit_local(model, _pairs(records))
 
 
-def local_models(
+def measure_missing_ceilings(
     place: Place,
     settings: Settings,
     store: Store,
     stack: Stack,
     *,
     num_devices: int,
-    known: Sequence[Record],
     talk: Talk = lambda text: None,
-) -> dict[Way, LocalModel]:
-    """Models of this machine by way, from its ceilings and measured steps; none off the CPU.
-
-    Ceilings that the store lacks are measured first and kept there.
+) -> None:
+    """Measure the ceilings of a CPU that the store lacks, and keep them there.
 
     Args:
         place: Where.
@@ -171,29 +190,17 @@ def local_models(
         store: Measurements of before.
         stack: PyTorch.
         num_devices: Most processes that will run at once.
-        known: Measured steps to be calibrated on.
-        talk: Correction when something has to be measured first.
+        talk: Told when something has to be measured.
     """
-    if settings.device != "cpu":
-        return {}
-    ceilings = _ceiling_records(store, place, settings, num_devices)
-    if not ceilings:
-        talk("measuring this machine's ceilings, to predict beside (once, some 20 s)")
-        for record in measure_ceilings(stack, place, settings, num_devices=num_devices):
-            store.append(record)
-        ceilings = _ceiling_records(store, place, settings, num_devices)
-    model = start_model(summarize_ceilings(ceilings))
-    if model is None:
-        return {}
-    lessons = _comparable(known, place, settings)
-    found = {way: _of_way(model, lessons, way) for way in {PLAIN, *map(_way, lessons)}}
-    return {way: one for way, one in found.items() if one is not None}
+    if settings.device != "cpu" or _has_ceilings(store, place, settings, num_devices):
+        return
+    talk("measuring this machine's ceilings, to predict beside (once, some 30 s)")
+    for record in measure_ceilings(stack, place, settings, num_devices=num_devices):
+        store.append(record)
 
 
-def _ceiling_records(
-    store: Store, place: Place, settings: Settings, num_devices: int
-) -> list[Record]:
-    """Ceilings of this machine at these threads, if all numbers of processes are there."""
+def _has_ceilings(store: Store, place: Place, settings: Settings, num_devices: int) -> bool:
+    """Whether a model can begin with what the store has, for all numbers of processes."""
     found = [
         record
         for record in store.read().records
@@ -203,17 +210,7 @@ def _ceiling_records(
         and record.num_threads == settings.num_threads
     ]
     has_all = {1, num_devices} <= {record.num_devices for record in found}
-    return found if has_all else []
-
-
-def _comparable(records: Iterable[Record], place: Place, settings: Settings) -> list[Record]:
-    return [
-        record
-        for record in records
-        if record.source == STEPS
-        and record.machine == place.fingerprint
-        and record.num_threads == settings.num_threads
-    ]
+    return has_all and start_model(summarize_ceilings(found)) is not None
 
 
 def _is_lesson(record: Record, way: Way) -> bool:
@@ -295,7 +292,9 @@ def _work(record: Record, python: str | None = None) -> StepWork | None:
     if lowered is None or record.batch_per_device is None:
         return None
     seq = int(record.seq or DEFAULT_SEQ)
-    return step_work(lowered, batch=int(record.batch_per_device), seq=seq)
+    return step_work(
+        lowered, batch=int(record.batch_per_device), seq=seq, framework=record.framework or ""
+    )
 
 
 def traced_workload(record: Record) -> Workload | None:
@@ -321,10 +320,11 @@ def _lowered(
 
 
 def _lowered_here(workload: Workload, compiler: Compiler = "eager") -> LoweredPass:
-    """What one step asks of a CPU in FP32."""
+    """What one step asks of a CPU in FP32, where optimizers take tensors one by one."""
     configuration = Configuration(
-        precision="fp32", platform="cpu", channels_last=False, compiler=compiler
-    )
+        precision="fp32", platform="cpu", channels_last=False, compiler=compiler,
+        optimizer_kernel="plain",
+    )  # fmt: skip
     passes = RankPasses.of(Job(workload=workload, configuration=configuration))
     return next(iter(passes.lowered.values()))
 

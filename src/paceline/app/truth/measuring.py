@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from paceline.app.requests.plan_request import read_word
-from paceline.app.truth.local_prediction import Way, ledger_of, local_models
+from paceline.app.truth.local_prediction import ledger_of_store, measure_missing_ceilings
 from paceline.app.truth.measured_models import check_engine, failure_hint, measured_entry
 from paceline.catalog.entities import Machine
 from paceline.catalog.load import load_catalog
@@ -38,7 +38,6 @@ from paceline.execution.machine.facts import HostFacts
 from paceline.execution.machine.nvml import open_nvml
 from paceline.execution.machine.probe import probe_host, probe_machine
 from paceline.execution.machine.sensors import Sensors
-from paceline.execution.machine_model import LocalModel
 from paceline.execution.measure import (
     EXPORTER,
     ONNX_FRAMEWORKS,
@@ -166,7 +165,6 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
     stacks = _stacks(request)
     with Store(request.store or default_store_folder()) as store:
         store.check_writable()
-        known = [record for record in store.read().records if record.kind == "step"]
         records: list[Record] = []
         try:
             records.extend(_measure(sweep, stacks, place, store, settings, talk))
@@ -174,10 +172,9 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
             print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
             raise
         _require_a_result(records)
-        models: dict[Way, LocalModel] = {}
         if any(record.median_s is not None for record in records):
-            models = _local_models(request, stacks, place, store, settings, known)
-        return ledger_of(records, models, python=_own_interpreter(stacks))
+            _measure_ceilings(request, stacks, place, store, settings)
+        return ledger_of_store(store.read().records, records, python=_own_interpreter(stacks))
 
 
 def _own_interpreter(stacks: Mapping[str, Stack]) -> str:
@@ -185,32 +182,30 @@ def _own_interpreter(stacks: Mapping[str, Stack]) -> str:
     return str(next(iter(stacks.values())).python)
 
 
-def _local_models(
+def _measure_ceilings(
     request: MeasureRequest,
     stacks: Mapping[str, Stack],
     place: Place,
     store: Store,
     settings: Settings,
-    known: Sequence[Record],
-) -> dict[Way, LocalModel]:
-    """What predicts steps of this machine, calibrated on those ``known``; none without PyTorch.
+) -> None:
+    """Measure what predicts steps of this machine and is not known yet; nothing without PyTorch.
 
-    It is asked for when a cell has been measured: its ceilings take a while, and a wrong name of
-    a model is told before them.
+    It is asked for when a cell has been measured: ceilings take a while, and a wrong name of a
+    model is told before them.
     """
     torch = next((stack for stack in stacks.values() if stack.spec.framework == "torch"), None)
     if torch is None:
         try:
             torch = default_stack(stacks_folder())
         except InvalidInputError:
-            return {}
-    return local_models(
+            return
+    measure_missing_ceilings(
         place,
         settings,
         store,
         torch,
         num_devices=max(request.devices),
-        known=known,
         talk=lambda text: print(text, file=sys.stderr),
     )
 

@@ -163,7 +163,8 @@ def time_steps(step, synchronize, settings, progress, agree=None):
         step: Callable that enqueues or runs one step.
         synchronize: Callable that returns when everything enqueued has run.
         settings: ``min_samples``, ``max_samples``, ``min_s``, ``max_s``, ``max_warmup_s``,
-            ``min_sample_s``.
+            ``min_sample_s``; with ``processors`` times are processor time shared by so many,
+            which other programs on the machine do not lengthen.
         progress: Correction about the stages.
         agree: With several ranks, a callable that returns rank 0's value of a number, so that
             all of them do the same steps.
@@ -172,15 +173,16 @@ def time_steps(step, synchronize, settings, progress, agree=None):
         A dict with every warm-up and every sample in seconds per step.
     """
     agree = agree or (lambda value: value)
-    first_s = _timed(step, synchronize, 1)
+    clock = _clock(settings.get("processors"))
+    first_s = _timed(step, synchronize, 1, clock)
     progress(stage="warm-up", step_s=first_s)
-    warmup_s, is_steady = _warm_up(step, synchronize, settings, agree)
+    warmup_s, is_steady = _warm_up(step, synchronize, settings, agree, clock)
     per_sample = agree(_steps_per_sample(warmup_s[-1], settings))
     progress(stage="measuring", step_s=warmup_s[-1])
     gc.collect()
     gc.disable()
     try:
-        samples_s = _sample(step, synchronize, per_sample, settings, agree)
+        samples_s = _sample(step, synchronize, per_sample, settings, agree, clock)
     finally:
         gc.enable()
     return {
@@ -192,20 +194,26 @@ def time_steps(step, synchronize, settings, progress, agree=None):
     }
 
 
-def _timed(step, synchronize, count):
+def _clock(processors):
+    if not processors:
+        return time.perf_counter
+    return lambda: time.process_time() / processors
+
+
+def _timed(step, synchronize, count, clock):
     synchronize()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(count):
         step()
     synchronize()
-    return (time.perf_counter() - start) / count
+    return (clock() - start) / count
 
 
-def _warm_up(step, synchronize, settings, agree):
+def _warm_up(step, synchronize, settings, agree, clock):
     """Steps until the median of the last five agrees with that of the five before within 5 %."""
     taken, begin = [], time.perf_counter()
     while True:
-        taken.append(_timed(step, synchronize, 1))
+        taken.append(_timed(step, synchronize, 1, clock))
         is_over = time.perf_counter() - begin > settings["max_warmup_s"]
         verdict = 2 if _is_steady(taken) else (1 if is_over and len(taken) >= 2 else 0)
         verdict = agree(verdict)
@@ -224,10 +232,10 @@ def _steps_per_sample(step_s, settings):
     return max(1, math.ceil(settings["min_sample_s"] / max(step_s, 1e-9)))
 
 
-def _sample(step, synchronize, per_sample, settings, agree):
+def _sample(step, synchronize, per_sample, settings, agree, clock):
     taken, begin = [], time.perf_counter()
     while True:
-        taken.append(_timed(step, synchronize, per_sample))
+        taken.append(_timed(step, synchronize, per_sample, clock))
         spent = time.perf_counter() - begin
         is_enough = len(taken) >= settings["min_samples"] and spent >= settings["min_s"]
         is_over = spent >= settings["max_s"] or len(taken) >= settings["max_samples"]

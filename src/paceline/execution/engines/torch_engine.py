@@ -6,6 +6,7 @@ the request names, so that what is measured is what was traced.
 
 import contextlib
 import copy
+import functools
 import importlib
 import inspect
 import os
@@ -149,8 +150,12 @@ class Subject(object):
         return run(self.inputs)
 
     def _forward(self):
+        return self._answer(self.run)
+
+    def _answer(self, run):
+        """Inference, as it is traced: of a language model its prefill, which tells one token."""
         with self.torch.no_grad(), self._cast():
-            return self._outputs(self.run)
+            return self._outputs(functools.partial(run, **asked_of(self.model, self.kind)))
 
     def _loss(self):
         with self._cast():
@@ -180,9 +185,7 @@ class Subject(object):
     def compiled_difference(self):
         """Largest difference that compiling makes to the outputs, relative to the largest."""
         self.model.train(False)
-        compiled = _flatten(self._forward())[0].float()
-        with self.torch.no_grad(), self._cast():
-            eager = _flatten(self._outputs(self.model))[0].float()
+        compiled, eager = (_flatten(self._answer(run))[0].float() for run in (self.run, self.model))
         return float((compiled - eager).abs().max() / eager.abs().max().clamp(min=1e-30))
 
 
@@ -370,10 +373,16 @@ def _make_inputs(torch, kind, shape, request):
     return torch.frombuffer(values, dtype=dtype).reshape(full)
 
 
+def asked_of(model, kind):
+    """What inference asks of a model beside its inputs: a writer of text tells its next token."""
+    is_writer = kind == "language" and "last_only" in inspect.signature(model.forward).parameters
+    return {"last_only": True} if is_writer else {}
+
+
 def make_optimizer(torch, model, request):
-    """The optimizer of the request, at the learning rate that changes nothing."""
+    """The optimizer of the request, as it is traced, at a learning rate that changes nothing."""
     kinds = {
-        "sgd": lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9),
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9, weight_decay=1e-4),
         "adam": lambda p: torch.optim.Adam(p, lr=0.0),
         "adamw": lambda p: torch.optim.AdamW(p, lr=0.0),
     }
@@ -405,7 +414,7 @@ def _own_optimizer(torch, workload, model):
 def _named_optimizer(torch, name, model):
     """One of PyTorch's, named as where models are traced: ``sgd`` has no momentum there."""
     if name == "sgd-momentum":
-        return torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+        return torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4)
     kinds = {kind.lower(): made for kind, made in vars(torch.optim).items() if kind[0].isupper()}
     if name not in kinds or name in ("optimizer", "lbfgs"):
         message = "its optimizer `%s` is none of PyTorch's: state it as an object" % name
@@ -432,10 +441,11 @@ def _export_onnx(torch, request):
     model, kind, shape = make_model(torch, request, _made_by_user(request))
     model.eval()
     inputs = _make_inputs(torch, kind, shape, request)
-    torch.onnx.export(model, (inputs,), request["onnx"], input_names=["input"],
+    asked = asked_of(model, kind)
+    torch.onnx.export(model, (inputs,), request["onnx"], kwargs=asked, input_names=["input"],
                       output_names=["output"], dynamo=True, verbose=False)  # fmt: skip
     with torch.no_grad():
-        outputs = model(inputs).reshape(-1)[:64].tolist()
+        outputs = model(inputs, **asked).reshape(-1)[:64].tolist()
     return {"onnx": request["onnx"], "kind": kind, "shape": shape, "reference": outputs}
 
 

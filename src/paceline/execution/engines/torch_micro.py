@@ -35,6 +35,9 @@ def alone(torch, request, progress):
     """Everything that one device can do by itself."""
     device = request["device"]
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    if device == "cpu":
+        processors = request.get("threads") or torch.get_num_threads()
+        request = dict(request, timing=dict(request["timing"], processors=processors))
     for dtype in request["dtypes"]:
         for size in request["matmul_sizes"]:
             yield matmul(torch, device, wait, dtype, size, request, progress, None)
@@ -44,6 +47,51 @@ def alone(torch, request, progress):
     if device == "cuda":
         for is_pinned in (True, False):
             yield copy(torch, wait, is_pinned, request, progress)
+    if request.get("layers"):
+        for name, note, shape, step in kernels(torch):
+            timing = time_steps(step, wait, request["timing"], progress)
+            yield dict(timing, name=name, dtype="fp32", shape=shape, note=note)
+
+
+def kernels(torch):
+    """Kinds of work that models are made of, in FP32 on a CPU, at sizes that models have.
+
+    Yields name, note, shape numbers and what is timed.
+    """
+    for note, side, channels, filters, window in (
+        ("", 28, 128, 128, 3), ("pointwise", 14, 256, 1024, 1), ("depthwise", 56, 128, 128, 3),
+    ):  # fmt: skip
+        groups = channels if note == "depthwise" else 1
+        shape = [4, channels, side, side, filters, window, window, side, side, groups]
+        image = torch.rand(4, channels, side, side)
+        weight = torch.rand(filters, channels // groups, window, window)
+        given = (None, (1, 1), (window // 2, window // 2), (1, 1), False, (0, 0), groups)
+        step = partial(torch.convolution, image, weight, *given)
+        with torch.no_grad():
+            gradient = step()
+        yield "CONV", note, shape, step
+        if note:
+            continue
+        backward = partial(torch.ops.aten.convolution_backward, gradient, image, weight, *given)
+        yield "CONV_BACKWARD_INPUT", note, shape, partial(backward, (True, False, False))
+        yield "CONV_BACKWARD_WEIGHT", note, shape, partial(backward, (False, True, False))
+    few, weight = torch.rand(4, 4096), torch.rand(4096, 4096)
+    yield "MATMUL", "few rows", [1, 4, 4096, 4096], partial(torch.mm, few, weight.t())
+    heads = torch.rand(4, 12, 128, 64)
+    attend = partial(torch.nn.functional.scaled_dot_product_attention, heads, heads, heads)
+    yield "ATTENTION", "", [4, 12, 12, 128, 128, 64, 0], attend
+    cells, tokens = torch.nn.LSTM(128, 128, batch_first=True), torch.rand(16, 64, 128)
+    yield "RECURRENT", "", [16, 64, 128, 128, 1, 1, 4], partial(_without_grad, torch, cells, tokens)
+    image = torch.rand(4, 64, 56, 56)
+    pool = partial(torch.nn.functional.max_pool2d, image, 3, 2, 1, return_indices=True)
+    yield "POOL", "", [4 * 64 * 28 * 28, 1, 1], pool
+    many, other = torch.rand(1 << 24), torch.rand(1 << 24)
+    yield "ELEMENTWISE", "in place", [1 << 24, 1, 3], partial(many.add_, other, alpha=1e-9)
+
+
+def _without_grad(torch, call, *inputs):
+    with torch.no_grad():
+        return call(*inputs)
 
 
 def matmul(torch, device, wait, dtype, size, request, progress, agree):

@@ -1,0 +1,209 @@
+"""What a step asks of a CPU: amounts of each kind of work that a machine does at a rate of its own.
+
+See docs/explanation/local-model.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.costs import CostTable, LoweredPass
+from paceline.model.graph.graph import OpKind, Owner, monomials
+from paceline.model.ops.registry import kinds_where
+from paceline.shipped import shipped_rows
+
+FloatArray = npt.NDArray[np.float64]
+
+#: glibc maps allocations above this anew every time (mallopt(3), M_MMAP_THRESHOLD_MAX), and hands
+#: memory at the end of its heap back when it exceeds twice the largest chunk that was freed.
+_MAPPED_BYTES = 32 * 2**20
+_TRIMMED_CHUNKS = 2
+#: Owners of what a step allocates and frees.
+_PASSING = (Owner.ACTIVATION, Owner.WORKSPACE, Owner.GRADIENT)
+_FP32_BYTES = 4
+_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
+_CELLS = kinds_where(lambda facts: facts.is_cell)
+_CONVOLUTIONS = kinds_where(lambda facts: facts.efficiency == "convolution")
+
+
+class Work(IntEnum):
+    """Kinds of work: FLOP of the first, bytes of those from `OPERANDS`, ops of the last."""
+
+    CONVOLUTION = 0
+    INPUT_GRADIENT = 1
+    WEIGHT_GRADIENT = 2
+    POINTWISE = 3
+    DEPTHWISE = 4
+    PRODUCT = 5
+    ATTENTION = 6
+    RECURRENCE = 7
+    OPERANDS = 8
+    STREAM = 9
+    UPDATE = 10
+    POOL = 11
+    PAGES = 12
+    DISPATCH = 13
+
+
+_WORK_BY_KIND: Mapping[OpKind, Work] = {
+    OpKind.MATMUL: Work.PRODUCT,
+    OpKind.CONV: Work.CONVOLUTION,
+    OpKind.CONV_BACKWARD_INPUT: Work.INPUT_GRADIENT,
+    OpKind.CONV_BACKWARD_WEIGHT: Work.WEIGHT_GRADIENT,
+    OpKind.OPTIMIZER: Work.UPDATE,
+    OpKind.POOL: Work.POOL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """What one step asks of the machine.
+
+    Attributes:
+        amounts: Of each kind of `Work`, (len(Work),).
+        gradient_bytes: Of all gradients, as they are exchanged.
+    """
+
+    amounts: FloatArray
+    gradient_bytes: float = 0.0
+
+
+def amounts_of(given: Mapping[Work, float]) -> FloatArray:
+    """Amounts, or rates, by kind, zero where none is given.
+
+    >>> amounts_of({Work.DISPATCH: 2.0}).sum()
+    2.0
+    """
+    amounts = np.zeros(len(Work))
+    for work, amount in given.items():
+        amounts[work] = amount
+    return amounts
+
+
+def step_work(
+    lowered: LoweredPass, *, batch: int, seq: int = 1, framework: str = "torch"
+) -> StepWork:
+    """What a lowered pass asks for at one batch.
+
+    Args:
+        lowered: The pass.
+        batch: Items.
+        seq: Tokens of a sequence.
+        framework: Whose kernels run.
+    """
+    costs, powers = lowered.costs, monomials(batch, seq)
+    asked = _with_loops(
+        _Ops(
+            kind=costs.kind,
+            work=_work_of(costs, costs.dims @ powers[0]),
+            dims=costs.dims @ powers[0],
+            flop=costs.flop @ powers[0],
+            moved_bytes=costs.moved_bytes(powers)[0],
+            launches=np.maximum(costs.num_kernels, 1.0),
+        ),
+        framework,
+    )
+    amounts = _summed(asked, costs.count)
+    amounts[Work.PAGES] = _fresh_bytes(lowered, powers[0])
+    return StepWork(amounts=amounts, gradient_bytes=lowered.gradient_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ops:
+    """Distinct ops at one point; all (num_rows,), but ``dims`` of (num_rows, NUM_DIMS)."""
+
+    kind: npt.NDArray[np.int16]
+    work: npt.NDArray[np.intp]
+    dims: FloatArray
+    flop: FloatArray
+    moved_bytes: FloatArray
+    launches: FloatArray
+
+
+def _work_of(costs: CostTable, dims: FloatArray) -> npt.NDArray[np.intp]:
+    """Kind of work of each op, (num_rows,)."""
+    work = _work_by_kind()[costs.kind]
+    _, channels, height, width, _, rows, columns, out_height, out_width, groups = dims[:, :10].T
+    is_conv = np.isin(costs.kind, _CONVOLUTIONS)
+    is_dense = (height == out_height) & (width == out_width) & (rows * columns == 1)
+    work[is_conv & is_dense] = Work.POINTWISE
+    work[is_conv & (groups > 1) & (groups == channels)] = Work.DEPTHWISE
+    return work
+
+
+def _summed(ops: _Ops, count: FloatArray) -> FloatArray:
+    """Amounts of all ops together, (len(Work),).
+
+    Bytes of ops that compute are those of operands, unless they are only streamed: by depthwise
+    convolutions, and where one side of a product is a vector, which nothing packs.
+    """
+    computes = ops.work < Work.OPERANDS
+    is_vector = (ops.kind == OpKind.MATMUL) & (ops.dims[:, 1:3].min(axis=1) <= 1)
+    is_streamed = is_vector | (ops.work == Work.DEPTHWISE)
+    carrier = np.where(computes, np.where(is_streamed, Work.STREAM, Work.OPERANDS), ops.work)
+    flop = np.where(computes, ops.flop, 0.0)
+    amounts = np.zeros(len(Work))
+    amounts += np.bincount(ops.work, count * flop, len(Work))
+    amounts += np.bincount(carrier, count * ops.moved_bytes, len(Work))
+    amounts[Work.DISPATCH] = np.sum(count * ops.launches)
+    return amounts
+
+
+def _with_loops(ops: _Ops, framework: str) -> _Ops:
+    """Recurrent layers as the framework runs them: one op, or a loop of small ones.
+
+    A loop dispatches the ops of its cell, and reads its weights, once a step.
+    """
+    loops = _loops()
+    work, moved, launches = ops.work.copy(), ops.moved_bytes.copy(), ops.launches.copy()
+    for row in np.flatnonzero(np.isin(ops.kind, _CELLS)):
+        _, steps, _, hidden, layers, directions, gates = ops.dims[row, :7]
+        num_ops = loops.get((framework, int(gates), OpKind(int(ops.kind[row]))))
+        if num_ops is None:
+            continue
+        num_cells = steps * layers * directions
+        work[row] = Work.PRODUCT
+        moved[row] += num_cells * _FP32_BYTES * gates * hidden**2
+        launches[row] = num_cells * num_ops
+    return replace(ops, work=work, moved_bytes=moved, launches=launches)
+
+
+def _fresh_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
+    """Bytes of pages that are handed out in every step, for results that find no freed memory."""
+    costs, memory = lowered.costs, lowered.memory
+    written = costs.write_bytes @ powers
+    is_mapped = (written > _MAPPED_BYTES) & (costs.kind != int(OpKind.OPTIMIZER))
+    mapped_bytes = float(np.sum((costs.count * written)[is_mapped]))
+    grown_bytes = float(np.max((memory.by_owner @ powers)[:, _PASSING].sum(axis=1), initial=0.0))
+    largest_bytes = float(np.max(memory.largest_bytes @ powers, initial=0.0))
+    is_trimmed = grown_bytes > _TRIMMED_CHUNKS * min(largest_bytes, _MAPPED_BYTES)
+    return max(mapped_bytes, grown_bytes if is_trimmed else 0.0)
+
+
+@cache
+def _work_by_kind() -> npt.NDArray[np.intp]:
+    """Kind of work by ``OpKind``, (num_kinds,); what has none of its own streams."""
+    work = np.full(len(OpKind), Work.STREAM, dtype=np.intp)
+    work[list(_ATTENTION)] = Work.ATTENTION
+    work[list(_CELLS)] = Work.RECURRENCE
+    for kind, one in _WORK_BY_KIND.items():
+        work[kind] = one
+    return work
+
+
+@cache
+def _loops() -> Mapping[tuple[str, int, OpKind], float]:
+    """Ops of one step of a cell that is run as a loop, by framework, gates and op kind."""
+    return {
+        (row["framework"], int(row["gates"]), kind): float(row[column])
+        for row in shipped_rows("execution", "recurrent_loops.csv")
+        for kind, column in (
+            (OpKind.RECURRENT, "forward_ops"), (OpKind.RECURRENT_BACKWARD, "backward_ops"),
+        )
+    }  # fmt: skip
