@@ -23,7 +23,7 @@ from networks import MODEL, READER, all_builders, subject, worker
 
 from paceline.errors import PacelineError
 from paceline.model.names.lookup import entry_of
-from paceline.model.names.shipped_graphs import is_built_here
+from paceline.model.names.shipped_graphs import has_graph, is_built_here
 from paceline.model.names.zoo_facts import zoo_facts
 
 TABLE = MODEL / "data" / "models.csv"
@@ -125,7 +125,7 @@ def _row(
         name=name,
         entry=entry,
         parameters=parameters,
-        needs=needs if is_built_here(entry) and entry not in zoo_facts() else "nothing",
+        needs="nothing" if has_graph(entry) else needs,
         source=source if parameters else NOT_COUNTED,
     )
 

@@ -53,6 +53,12 @@ def all_builders() -> dict[str, Callable[[], Any]]:
     return found
 
 
+def asked_entries() -> tuple[str, ...]:
+    """Entries of models of libraries whose graphs ship."""
+    lines = Path(__file__).with_name("asked.txt").read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
 def sides_of(entry: str) -> Sides | None:
     """The sides that a network can be asked at; None where it has one shape."""
     job = _job(entry)

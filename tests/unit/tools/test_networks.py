@@ -5,11 +5,12 @@ hand. Denoisers: the weights of the U-Net or transformer.
 """
 
 import pytest
+from tests.unit.model.traced import trace_here
 
 from paceline.model.names.registry import known_models, names_of
 from paceline.model.names.shipped_graphs import is_built_here
 from paceline.model.names.zoo_facts import zoo_facts
-from paceline.model.reading.load import load_workload
+from paceline.model.reading.load import is_traced, load_workload
 
 torch = pytest.importorskip("torch")
 
@@ -68,6 +69,30 @@ def test_at_a_side_that_was_not_traced_a_graph_is_the_one_that_is_traced_there(e
         assert networks.same(shipped, traced)
         assert shipped.input_description == traced.input_description
         assert shipped.sample_bytes == traced.sample_bytes
+
+
+ASKED = networks.asked_entries()
+#: Of models of libraries, these are traced again in every run; the others where there is time.
+QUICK_OF_LIBRARIES = ("hf:minilm-l6", "timm:resnet34")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [pytest.param(e, marks=() if e in QUICK_OF_LIBRARIES else pytest.mark.slow) for e in ASKED],
+)
+def test_a_library_that_traces_as_when_it_was_written_gives_the_shipped_graph(entry):
+    for task in ("train", "infer"):
+        shipped, traced = load_workload(entry, task=task), trace_here(entry, task)
+        assert shipped.num_parameters == traced.num_parameters
+        assert networks.same(shipped, traced)
+
+
+def test_models_of_libraries_ship_for_both_tasks_and_are_traced_in_other_sizes():
+    for entry in ASKED:
+        assert is_built_here(entry)
+        assert all(networks.path_of(entry, task).exists() for task in ("train", "infer"))
+    assert is_traced("timm:resnet34", task="train", image_size=288)
+    assert not is_traced("timm:resnet34", task="train")
 
 
 def test_what_is_shipped_without_a_builder_is_what_is_built_here():

@@ -26,7 +26,7 @@ def models(
         list[str] | None, Argument(metavar="NAME", help="Any part of a name, or several.")
     ] = None,
 ) -> Answer:
-    """List the models that need no framework, or all whose name holds NAME.
+    """List the models with a reference job, or all whose name holds NAME.
 
     Others are named as torchvision:NAME, package.module:function, or by a file that
     `paceline trace --save` wrote.
@@ -34,8 +34,12 @@ def models(
     found = list_models(*(words or ()))
     if not isinstance(found, dict):
         return _found(found, reading_of(" ".join(words or ())))
-    more = len(known_models()) - len(found)
-    told = f"{more:,} more are answered by name: search them with `paceline models llama`"
+    others = [one for one in known_models() if one.name not in found]
+    num_shipped = sum(one.needs == "nothing" for one in others)
+    told = (
+        f"{len(others):,} more are answered by name, {num_shipped:,} of them without a framework: "
+        "search them with `paceline models llama`"
+    )
     return answer_of("models", found, model_table(found), told)
 
 

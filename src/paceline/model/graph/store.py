@@ -19,17 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.columns import IntColumn, packed, unpacked
 from paceline.model.graph.graph import FloatArray, Graph, OpTable, StorageTable, TensorTable
 from paceline.model.graph.sides import Sides, at_position, differences, input_bytes
 from paceline.model.graph.workload import Pass, ReferenceJob, Workload
 from paceline.writing import whole_file
 
-FORMAT_VERSION = 2
-#: Version 1 has columns of integers as they are, each a file of the archive.
-_KNOWN_VERSIONS = (1, FORMAT_VERSION)
+FORMAT_VERSION = 3
+#: Version 1 has columns of integers as they are, each a file of the archive; version 2 has their
+#: differences, without lags.
+_KNOWN_VERSIONS = (1, 2, FORMAT_VERSION)
 _MAX_FILE_BYTES = 64 * 2**20
 _MAX_ARRAY_BYTES = 512 * 2**20
 _HEADER, _COLUMNS = "workload.json", "columns.bin"
+_PLANES = ".planes"
 _Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 _TABLES: tuple[tuple[str, type], ...] = (
     ("ops", OpTable), ("tensors", TensorTable), ("storages", StorageTable),
@@ -246,14 +249,20 @@ def _packed(tables: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
         array, *others = (getattr(table, field.name) for table in tables)
         if array.dtype == np.float64:
             rows, index = _distinct(_over_sides(array, *others) if others else array)
-            arrays[f"{field.name}.rows"] = rows
-            arrays[f"{field.name}.index.planes"] = _planes(index)
+            arrays |= {f"{field.name}.rows": rows, **_as_planes(f"{field.name}.index", index)}
         elif not all(np.array_equal(array, other) for other in others):
             raise ValueError(f"`{field.name}` changes with the side")
+        elif array.dtype == np.int32:
+            arrays |= _as_planes(field.name, array)
         else:
-            is_wide = array.dtype == np.int32
-            arrays[field.name + ".planes" * is_wide] = _planes(array) if is_wide else array
+            arrays[field.name] = array
     return arrays
+
+
+def _as_planes(name: str, column: IntColumn) -> dict[str, npt.NDArray[Any]]:
+    """A column of integers by its name in the file, which has its lags: ``storage.planes+187``."""
+    planes, lags = packed(column)
+    return {"+".join([f"{name}{_PLANES}", *map(str, lags)]): planes}
 
 
 def _over_sides(*arrays: FloatArray) -> FloatArray:
@@ -268,31 +277,14 @@ def _distinct(array: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
     return distinct.reshape(-1, *array.shape[1:]), index.reshape(-1).astype(np.int32)
 
 
-def _planes(column: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
-    """Differences of a column of integers, a row for each of their bytes: (4, len(column)).
-
-    Blocks of a network refer to each other alike, so that their differences repeat.
-    """
-    differences = np.diff(column, prepend=np.int32(0)).astype("<i4")
-    return differences.view(np.uint8).reshape(len(column), 4).T
-
-
-def _column(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-    """The column that `_planes` took apart."""
-    if planes.dtype != np.uint8 or planes.ndim != 2 or len(planes) != 4:
-        raise ValueError(f"planes of type {planes.dtype} and shape {planes.shape}")
-    differences = np.ascontiguousarray(planes.T).view("<i4").reshape(-1)
-    return np.cumsum(differences, dtype=np.int32)
-
-
 def _unpacked(
     arrays: Mapping[str, npt.NDArray[Any]], position: int | None
 ) -> dict[str, npt.NDArray[Any]]:
-    columns = {
-        name.removesuffix(".planes"): _column(array) if name.endswith(".planes") else array
-        for name, array in arrays.items()
-    }
-    unpacked = {}
+    columns = {}
+    for name, array in arrays.items():
+        field, is_packed, lags = name.partition(_PLANES)
+        columns[field] = unpacked(array, _lags(lags)) if is_packed else array
+    whole_arrays = {}
     for name, array in columns.items():
         field, _, part = name.partition(".")
         if part == "index":
@@ -303,8 +295,13 @@ def _unpacked(
             whole = rows[columns[f"{field}.index"]]
         if whole.dtype != np.dtype(_DTYPES[field]):
             raise ValueError(f"`{field}` is of type {whole.dtype}")
-        unpacked[field] = whole
-    return unpacked
+        whole_arrays[field] = whole
+    return whole_arrays
+
+
+def _lags(text: str) -> tuple[int, ...]:
+    """Lags at the end of a column's name, ``+187+99``."""
+    return tuple(map(int, text.split("+")[1:]))
 
 
 def _npy(array: npt.NDArray[Any]) -> bytes:

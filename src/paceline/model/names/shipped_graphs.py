@@ -1,4 +1,4 @@
-"""Graphs that are shipped: the zoo, and published networks of one shape."""
+"""Graphs that are shipped: the zoo, published networks of one shape, and what libraries have."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task
 from paceline.model.names.zoo_facts import zoo_facts
 
+#: Beginnings of entries whose networks a worker builds, whether or not a graph is shipped.
+_LIBRARIES = ("hf", "timm", "torchvision", "published_yolo")
+
 
 def shipped_file(entry: str, task: Task) -> Path | None:
     """The graph of an entry; None where none is shipped.
 
-    >>> shipped_file("resnet50", "train").name, shipped_file("timm:resnet18", "train")
+    >>> shipped_file("resnet50", "train").name, shipped_file("timm:resnet10t", "train")
     ('resnet50-train.npz', None)
+    >>> shipped_file("hf:mistral-7b", "infer").name
+    'mistral-7b-infer.npz'
 
     Raises:
         InvalidInputError: A model of the zoo has no graph of this task.
@@ -33,12 +38,22 @@ def is_built_here(entry: str) -> bool:
 
     >>> is_built_here("resnet50"), is_built_here("dcgan"), is_built_here("published_speech:jasper")
     (True, False, False)
+    >>> is_built_here("hf:mistral-7b")
+    True
     """
     facts = zoo_facts().get(entry)
-    return facts.has_builder if facts else not (entry.endswith(".npz") or _has_graph(entry))
+    if facts:
+        return facts.has_builder
+    is_of_library = entry.partition(":")[0] in _LIBRARIES
+    return is_of_library or not (entry.endswith(".npz") or has_graph(entry))
 
 
-def _has_graph(entry: str) -> bool:
+def has_graph(entry: str) -> bool:
+    """Whether a graph of an entry is shipped, for one task or both.
+
+    >>> has_graph("gpt2"), has_graph("hf:mistral-7b"), has_graph("timm:resnet10t")
+    (True, True, False)
+    """
     return f"{entry}-train" in _shipped() or f"{entry}-infer" in _shipped()
 
 
