@@ -28,7 +28,8 @@ def packed(column: IntColumn) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
     Returns:
         Rows, (4, len(column)), and the lags of the differences after those of neighbours.
     """
-    left, lags = _differences(column, 1), ()
+    left = _differences(column, 1)
+    lags: tuple[int, ...] = ()
     while len(lags) < _MAX_LAGS:
         tried = [(_packed_bytes(_differences(left, lag)), lag) for lag in _likely_lags(left)]
         least, lag = min(tried, default=(_packed_bytes(left), 0))
