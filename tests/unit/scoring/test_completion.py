@@ -10,6 +10,7 @@ import pytest
 from paceline.catalog.load import load_catalog
 from paceline.scoring.completion import completed, read_published
 from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
+from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
 from paceline.scoring.tables import read_table
@@ -160,3 +161,13 @@ def test_the_name_of_an_architecture_is_no_word_for_mixed_precision() -> None:
     bert = {"model": "BERT-base SQuAD", "gpu": "A100-SXM4-40GB", "framework": "PyTorch NGC 20.10",
             "task": "train", "precision": "FP32 (TF32 on Ampere by default)"}  # fmt: skip
     assert completed(bert)["optimizer"] == "bert-adam"
+
+
+def test_an_update_is_launched_as_the_named_release_launches_it() -> None:
+    row = {"model": "WaveGlow", "gpu": "A100-SXM4-40GB", "task": "train", "precision": "FP32",
+           "batch_per_gpu": "8", "n_gpus": "1"}  # fmt: skip
+    kernels = [
+        read_job(parse_row(completed(row | {"framework": name}))).configuration.optimizer_kernel
+        for name in ("PyTorch NGC 22.09", "PyTorch NGC 24.10", "PyTorch")
+    ]
+    assert kernels == ["plain", "foreach", "plain"]
