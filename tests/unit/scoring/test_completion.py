@@ -171,3 +171,10 @@ def test_an_update_is_launched_as_the_named_release_launches_it() -> None:
         for name in ("PyTorch NGC 22.09", "PyTorch NGC 24.10", "PyTorch")
     ]
     assert kernels == ["plain", "foreach", "plain"]
+
+
+def test_the_benchmark_of_a_library_names_the_optimizer_of_its_own_results_alone() -> None:
+    row = {"model": "resnet50", "gpu": "RTX 3090", "task": "train", "framework": "PyTorch 1.12"}
+    own = row | {"source": "timm:results/benchmark-train-amp-nchw-pt112-cu113-rtx3090.csv"}
+    assert completed(own)["optimizer"] == "sgd-momentum"
+    assert "optimizer" not in completed(row | {"source": "somebody:results/train.csv"})
