@@ -15,15 +15,11 @@ import argparse
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 
 Z_80 = 1.2815515655446004
-_Z_95 = NormalDist().inv_cdf(0.95)
-#: Share of a card's stated memory that its driver leaves to jobs.
-_USABLE_FRAC = 0.985
 #: Bounds of the chances that are told apart.
 _CHANCES = (-0.001, 0.1, 0.3, 0.5, 0.7, 0.86, 0.94, 0.99, 1.0)
 #: Sources of fewer rows say little of a width.
@@ -138,16 +134,13 @@ def fits_lines(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def reliability_lines(rows: pd.DataFrame) -> Iterator[str]:
-    """How often jobs ran, by the chance that they were told to: a log-normal peak against a card.
+    """How often jobs ran, by the chance that they were told to fit.
 
     Published jobs are those that mostly ran: a chance that is told too low shows at once, one that
     is told too high only in the rows that ran out.
     """
-    capacity = pd.to_numeric(rows.gpu_mem_gb, errors="coerce") * 2.0**30 * _USABLE_FRAC
-    spread = np.log(rows.memory_high_bytes / rows.memory_mid_bytes) / _Z_95
-    margin = np.log(capacity / rows.memory_mid_bytes) / spread
-    used = rows[margin.notna() & rows.quality.isin(["A", "B", "A-OOM"])]
-    chances = margin[used.index].map(NormalDist().cdf)
+    used = rows[rows.chance_to_fit.notna() & rows.quality.isin(["A", "B", "A-OOM"])]
+    chances = used.chance_to_fit
     yield "| told chance | rows | told, mean | ran |"
     yield "|---|--:|--:|--:|"
     for low, high in pairwise(_CHANCES):

@@ -21,11 +21,13 @@ from paceline.model.graph.graph import (
     Phase,
     monomials,
 )
+from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import memory_table
 from paceline.model.rewrite.adapters import with_adapters
 from paceline.model.rewrite.autocast import autocast, narrowed, with_narrow_weights
 from paceline.model.rewrite.checkpointing import SegmentShare, checkpointed
+from paceline.model.rewrite.draft import Draft
 from paceline.model.rewrite.freezing import frozen
 from paceline.model.rewrite.fusion import fused
 from paceline.model.rewrite.loss import with_loss
@@ -98,7 +100,7 @@ def rewritten(graph: Graph, configuration: Configuration) -> Program:
     """
     once = replace(
         configuration, checkpointing="none", checkpoint_blocks="1", checkpoint_inputs="freed",
-        offload="none", accumulates=False,
+        offload="none", accumulates=False, gradient_buffers=0, update="after",
     )  # fmt: skip
     program = _at_precision(graph, once)
     if configuration.checkpointing != "none":
@@ -108,7 +110,7 @@ def rewritten(graph: Graph, configuration: Configuration) -> Program:
         )
     program = fused(program, configuration)
     program = _offloaded(program, configuration)
-    return _accumulating(program) if configuration.accumulates else program
+    return _with_gradients(program, configuration)
 
 
 def retrained(graph: Graph, configuration: Configuration) -> Program:
@@ -223,10 +225,36 @@ def _check_frozen(program: Program, weights: str) -> None:
 _WEIGHT_ONLY = {"int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8"}
 
 
-def _accumulating(program: Program) -> Program:
-    """Gradients are there before the pass; it adds to them."""
-    birth = np.where(program.stores.owner == Owner.GRADIENT, -1, program.stores.birth)
-    return replace(program, stores=replace(program.stores, birth=birth))
+def _with_gradients(program: Program, configuration: Configuration) -> Program:
+    """How long gradients are there, and the buffers that they pass through."""
+    stores, backward = program.stores, np.flatnonzero(program.ops.phase == Phase.BACKWARD)
+    if not len(backward):
+        return program
+    if configuration.update == "in-backward":
+        program = _updated_in_backward(program)
+    elif configuration.accumulates:
+        birth = np.where(stores.owner == Owner.GRADIENT, -1, stores.birth)
+        program = replace(program, stores=replace(stores, birth=birth))
+    if not configuration.gradient_buffers:
+        return program
+    dtype = find_precision(configuration.precision).activation_dtype
+    draft = Draft(program)
+    size = constant(np.array([float(configuration.gradient_buffers)]))
+    buffer = draft.workspaces(size, element_bytes=float(ELEMENT_BYTES[dtype]))
+    joined = draft.joined()
+    birth, death = joined.stores.birth.copy(), joined.stores.death.copy()
+    birth[buffer], death[buffer] = backward[0], backward[-1]
+    return replace(joined, stores=replace(joined.stores, birth=birth, death=death))
+
+
+def _updated_in_backward(program: Program) -> Program:
+    """Each gradient gone once the last op that adds to it has run."""
+    stores, writes = program.stores, program.writes
+    is_update = program.ops.phase == Phase.OPTIMIZER
+    last = np.full(len(stores), -1)
+    np.maximum.at(last, writes.storage, np.where(is_update[writes.op], -1, writes.op))
+    goes = (stores.owner == Owner.GRADIENT) & (last >= 0)
+    return replace(program, stores=replace(stores, death=np.where(goes, last, stores.death)))
 
 
 def _offloaded(program: Program, configuration: Configuration) -> Program:

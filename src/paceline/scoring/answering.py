@@ -13,6 +13,7 @@ import numpy as np
 from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
+from paceline.parallelism.memory.memory_fit import SYMMETRIC
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.kernels.power import slowdown_under_limit
@@ -35,6 +36,8 @@ from paceline.simulation.simulator import simulate
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.
 _SAME_CAPACITY_FRAC = 0.15
+#: Below this chance a job is told not to fit.
+_CHANCE_OF_NO = 0.1
 #: Batches that are tried where none is stated.
 _BATCHES = np.exp2(np.arange(15, dtype=np.float64))
 
@@ -198,6 +201,7 @@ def _answer(
     workload = asked.job.workload
     rate, unit = _throughput(cell, workload, asked.job, asked.items, mid_s)
     memory = rank_memory(cell, peak)
+    needed = memory if asked.job.engine is None else rank_memory(cell, single)
     return Answer(
         entry=reading.entry,
         device=cell.device.name,
@@ -212,7 +216,8 @@ def _answer(
         memory_low_bytes=None if reading.is_cut else memory.low_bytes,
         memory_mid_bytes=None if reading.is_cut else memory.mid_bytes,
         memory_high_bytes=None if reading.is_cut else memory.high_bytes,
-        fits=_fits(cell, memory if asked.job.engine is None else rank_memory(cell, single)),
+        fits=_fits(cell, needed),
+        chance_to_fit=_chance_to_fit(cell, needed),
         power_w=_known(power_w),
         roofline_s=_known(float(steps.roofline_s[0])),
         note=_note(cell, asked, memory, unit),
@@ -270,14 +275,25 @@ def _spread(ratio: float, log_sigma: float) -> float:
 def _fits(cell: Cell, memory: RankMemory) -> str:
     """``yes`` and ``no`` at the chance of the bounds; between them nobody can say.
 
-    An engine that queues requests needs the weights and one request.
+    An engine that queues requests needs the weights and one request. Where peaks are skewed, ``no``
+    is said at the same chance.
     """
     if cell.capacities_bytes is None or cell.reading.is_cut or "batch" in cell.reading.assumed:
         return ""
     least, most = cell.capacities_bytes
     if memory.high_bytes <= least:
         return "yes"
-    return "no" if memory.low_bytes > most else "unsure"
+    is_no = memory.low_bytes > most
+    if memory.skew != SYMMETRIC:
+        is_no = memory.chance_to_fit(most) < _CHANCE_OF_NO
+    return "no" if is_no else "unsure"
+
+
+def _chance_to_fit(cell: Cell, memory: RankMemory) -> float | None:
+    """Chance that the peak stays within the least memory that the row may mean."""
+    if cell.capacities_bytes is None or cell.reading.is_cut:
+        return None
+    return memory.chance_to_fit(cell.capacities_bytes[0])
 
 
 def _note(cell: Cell, asked: RowJob, memory: RankMemory, unit: str) -> str:

@@ -52,8 +52,9 @@ class Answer:
         memory_low_bytes: Lower end of peak memory per device.
         memory_mid_bytes: Median.
         memory_high_bytes: What holds at a chance of 95 %.
-        fits: ``yes`` at a chance of 95 %, ``no`` if even the lower bound is too much, ``unsure``
-            between; empty where memory is unknown.
+        fits: ``yes`` at a chance of 95 %, ``no`` if even the lower bound is too much and the
+            chance is below 10 %, ``unsure`` between; empty where memory is unknown.
+        chance_to_fit: Chance that the peak stays within the memory of the device.
         power_w: Mean power per device.
         roofline_s: Plain roofline of one microbatch, for comparison.
         first_token: Time to the first token of requests that are served; None of all others.
@@ -77,6 +78,7 @@ class Answer:
     memory_mid_bytes: float | None = None
     memory_high_bytes: float | None = None
     fits: str = ""
+    chance_to_fit: float | None = None
     power_w: float | None = None
     roofline_s: float | None = None
     first_token: Latency | None = None

@@ -8,6 +8,7 @@ from typing import cast
 
 from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
+from paceline.parallelism.memory.memory_fit import STRANGERS, SYMMETRIC, Skew, chance_to_fit
 from paceline.parallelism.steps import Steps
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.assumed import widening
@@ -31,11 +32,17 @@ class RankMemory:
         low_bytes: Lower end of the 80 % interval.
         mid_bytes: Median.
         high_bytes: What holds at a chance of 95 %.
+        skew: How it spreads about the median.
     """
 
     low_bytes: float
     mid_bytes: float
     high_bytes: float
+    skew: Skew = SYMMETRIC
+
+    def chance_to_fit(self, limit_bytes: float) -> float:
+        """Chance that the peak stays within a limit."""
+        return chance_to_fit(limit_bytes, self.mid_bytes, self.high_bytes, skew=self.skew)
 
 
 def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
@@ -61,6 +68,7 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
         low_bytes=min(low, mid * math.exp(-Z_80 * log_sigma)),
         mid_bytes=mid,
         high_bytes=max(high, mid * math.exp(_Z_95 * log_sigma)),
+        skew=STRANGERS if cell.row.trainer else SYMMETRIC,
     )
 
 

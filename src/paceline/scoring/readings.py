@@ -32,6 +32,8 @@ _FUSES_ATTENTION = (
     r"vllm|sglang|tensorrt-llm|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|"
     r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|jax|maxtext"
 )
+#: Of Transformers since it takes PyTorch's fused attention by itself (4.36, December 2023).
+_TRANSFORMERS_OF_OLD = re.compile(r"transformers v?4\.([12]?\d|3[0-5])\b", re.IGNORECASE)
 #: Its sweeps run Triton's version of the first FlashAttention (mosaicml/llm-foundry,
 #: scripts/train/benchmarking/submit_benchmarks.py: ``attn_impl`` is ``triton``).
 _FIRST_FUSED_ATTENTION = re.compile(r"llm-foundry", re.IGNORECASE)
@@ -294,6 +296,8 @@ def _attention(row: Row) -> AttentionKernels:
 def _has_fused_attention(row: Row) -> bool:
     if match := _VERSION.search(row.framework):
         return float(match.group(1).split(".")[0]) >= _FUSED_ATTENTION_SINCE
+    if row.trainer == "transformers":
+        return not _TRANSFORMERS_OF_OLD.search(row.framework)
     return bool(re.search(_FUSES_ATTENTION, row.framework, re.IGNORECASE))
 
 

@@ -36,6 +36,8 @@ REWRITES = {
     "offloaded optimizer": {"offload": "optimizer"},
     "offloaded activations": {"offload": "activations"},
     "accumulating": {"accumulates": True},
+    "updated in backward": {"update": "in-backward"},
+    "buffers of gradients": {"gradient_buffers": 10**6},
     "older": {"libraries": ("torch==1.10",), "attention": "math", "checkpointing": "full"},
     "everything": {"checkpointing": "full", "compiler": "compiled", "attention": "math"},
     "fp16": {"precision": "fp16"},

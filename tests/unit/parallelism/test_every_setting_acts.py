@@ -58,6 +58,8 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     ],
     "inference_format": [{"inference_format": "autocast"}],
     "accumulates": [{"accumulates": True}],
+    "gradient_buffers": [{"gradient_buffers": 10**8}],
+    "update": [{"update": "in-backward"}],
     "frozen_weights": [
         {"frozen_weights": name, "lora_rank": 8} for name in ("fp8", "int8", "nvfp4", "int4")
     ],

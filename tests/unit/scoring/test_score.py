@@ -89,6 +89,7 @@ def test_memory_says_yes_unsure_and_no_in_this_order(tmp_path):
     for line in lines:
         assert (line["fits"] == "yes") == (float(line["memory_high_bytes"]) <= capacity)
         assert (line["fits"] == "no") == (float(line["memory_low_bytes"]) > capacity)
+        assert (line["fits"] == "yes") == (float(line["chance_to_fit"]) >= 0.95)
 
 
 LLAMA = {

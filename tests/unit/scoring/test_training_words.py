@@ -181,3 +181,59 @@ def test_targets_that_nobody_knows_put_adapters_on_every_layer() -> None:
 def test_layers_over_devices_are_stages_and_zero_2_is_no_zero_1() -> None:
     assert stated_degrees("layers split over 4 GPUs (device_map)").pp == 4
     assert [sharding_of(f"DeepSpeed zero{n}") for n in (1, 2, 3)] == ["zero1", "zero2", "zero3"]
+
+
+def test_deepspeed_gathers_gradients_in_buffers_and_keeps_masters() -> None:
+    """DeepSpeed's ``reduce_bucket_size`` is 5e8 elements; Lightning's 2e8, twice with overlap."""
+    tuned = {"extra": "finetuning=lora;lora_rank=16", "parallelism": "DeepSpeed ZeRO-2"}
+    alone = reading(framework="DeepSpeed (train.py)", **tuned).configuration
+    beside = reading(framework="Lightning + DeepSpeed", **tuned).configuration
+    through = reading(framework="HF Trainer + DeepSpeed", **tuned).configuration
+    buffers = [one.gradient_buffers for one in (alone, beside, through)]
+    assert buffers == [500_000_000, 400_000_000, 0]
+    assert alone.training_format == beside.training_format == "half-weights"
+
+
+def test_optimizers_of_low_rank_update_in_backward() -> None:
+    said = "optimizer=GaLoreAdamW8bit per layer, rank 1024, update fused into backward"
+    job = reading(extra=f"finetuning=pretraining;{said}", precision="bf16 weights", framework="x")
+    assert job.optimizer == "galore-8bit"
+    assert job.configuration.update == "in-backward"
+    assert job.configuration.training_format == "pure"
+
+
+def test_memory_by_length_without_a_batch_is_that_of_one_sequence() -> None:
+    without = {"batch_per_gpu": "", "seq_len": "2048"}
+    assert reading(extra="memory_kind=peak;method=full", **without).batch_per_gpu == 1
+    assert reading(extra="memory_kind=peak;method=full", batch_per_gpu="4").batch_per_gpu == 4
+
+
+@pytest.mark.parametrize(
+    ("framework", "kernels"),
+    [("HF Trainer", "flash"), ("TRL SFTTrainer", "flash"), ("transformers 4.2", "math"),
+     ("PyTorch 1.13 + transformers", "math")],
+)  # fmt: skip
+def test_transformers_takes_fused_attention_by_itself_since_4_36(
+    framework: str, kernels: str
+) -> None:
+    assert reading(framework=framework, extra="method=full").configuration.attention == kernels
+
+
+def test_last_layers_are_trained_where_a_row_says_so() -> None:
+    said = {"extra": "finetuning=freeze;layers=32", "compiler_flags": "freeze (last 2 layers)"}
+    how = reading(**said).configuration
+    assert how.frozen == ("except:*layers.30", "except:*layers.31")
+    assert how.lora_rank == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "checkpointing", "blocks"),
+    [("Chroma", "block", "1/2"), ("SD3", "block", "2/4"), ("Qwen Image", "block", "1"),
+     ("Sana", "none", "1")],
+)  # fmt: skip
+def test_networks_read_intervals_of_checkpoints_in_their_own_way(
+    model: str, checkpointing: str, blocks: str
+) -> None:
+    said = {"extra": "checkpoint_mode=seg2-stride4", "framework": "SimpleTuner", "seq_len": ""}
+    how = reading(model=model, **said).configuration
+    assert (how.checkpointing, how.checkpoint_blocks) == (checkpointing, blocks)

@@ -64,6 +64,12 @@ class Configuration:
         inference_format: The same of inference, where everything is narrow unless FP32 weights are
             cast on every pass (``autocast``).
         accumulates: Whether gradients of earlier microbatches are kept through the pass.
+        gradient_buffers: Elements of the buffers that gradients pass through on their way to other
+            ranks, there while backward runs (DeepSpeed's ``reduce_bucket_size``, of each of two
+            where it overlaps); 0 for none.
+        update: Whether parameters are updated ``after`` backward, or each ``in-backward`` as soon
+            as its gradient is there, which goes at once (GaLore per layer, LOMO, torchtune's
+            ``optimizer_in_bwd``).
         frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
         frozen_products: What products with such weights keep for backward: nothing, as weights are
             ``widened`` again, their widened copies (``kept``, as torchao's tensors of weights alone
@@ -107,6 +113,8 @@ class Configuration:
     training_format: TrainingFormat = "usual"
     inference_format: NarrowFormat = "pure"
     accumulates: bool = False
+    gradient_buffers: int = 0
+    update: Literal["after", "in-backward"] = "after"
     frozen_weights: Literal["same", "fp8", "int8", "nvfp4", "int4"] = "same"
     frozen_products: FrozenProducts = "widened"
     libraries: tuple[str, ...] = ()

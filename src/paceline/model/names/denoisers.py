@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal, cast
 
 from paceline.model.names.spelling import without_owner
 from paceline.shipped import shipped_rows
@@ -19,6 +20,8 @@ _SIZES = (
     "double", "single", "parallel", "cross", "hidden", "heads", "kv_heads", "head_size", "ffn",
     "gated", "bias", "words", "text", "channels", "modulation", "norm", "rotary",
 )  # fmt: skip
+
+Checkpoints = Literal["segments", "alternate", "blocks", "nothing"]
 
 #: What tells no two families apart.
 _SEPARATORS = re.compile(r"[^a-z0-9]+|diffusers$")
@@ -33,12 +36,15 @@ class Denoiser:
         patch_pixels: Side of what one patch stands for.
         frames_per_latent: Frames that one latent frame stands for, after the first; 0 of pictures.
         usual: Width, height and frames of an item where nothing is stated.
+        checkpoints: What a trainer that is asked for segments recomputes: those (``segments``),
+            one of every so many blocks (``alternate``), each block (``blocks``) or ``nothing``.
     """
 
     entry: str
     patch_pixels: int
     frames_per_latent: int
     usual: tuple[int, int, int]
+    checkpoints: Checkpoints = "segments"
 
     def num_patches(self, width: int = 0, height: int = 0, frames: int = 0) -> int:
         """Patches of an item; what is zero is as usual.
@@ -87,4 +93,5 @@ def _family(row: dict[str, str]) -> Denoiser:
         patch_pixels=int(row["patch_pixels"]),
         frames_per_latent=int(row["frames_per_latent"] or 0),
         usual=(width, height, frames),
+        checkpoints=cast("Checkpoints", row["checkpoints"] or "segments"),
     )

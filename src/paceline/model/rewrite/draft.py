@@ -58,6 +58,10 @@ class Draft:
         """Numbers of new optimizer states."""
         return self._new(elements, Owner.OPTIMIZER_STATE, True, element_bytes)
 
+    def workspaces(self, elements: FloatArray, *, element_bytes: float) -> IntArray:
+        """Numbers of new workspaces, of a format that no precision changes."""
+        return self._new(elements, Owner.WORKSPACE, True, element_bytes)
+
     def _new(
         self, elements: FloatArray, owner: Owner, is_wide: bool, element_bytes: float
     ) -> IntArray:

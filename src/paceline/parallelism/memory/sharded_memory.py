@@ -80,7 +80,7 @@ def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
     """
     powers = monomials(points.batch, points.seq).T
     by_owner = np.einsum("moc,cp->omp", lowered.memory.by_owner, powers)
-    is_update = _is_update(lowered)
+    is_update, goes = _is_update(lowered), lowered.configuration.update == "in-backward"
     copies = lowered.memory.weight_copies @ powers
     return PeakMoments(
         whole=by_owner.sum(axis=0),
@@ -89,7 +89,7 @@ def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
         gradients=by_owner[Owner.GRADIENT],
         parameters=by_owner[Owner.PARAMETER] + copies,
         platform=lowered.configuration.platform,
-        all_gradients=float(lowered.gradient_ready[:, 1].sum()),
+        all_gradients=0.0 if goes else float(lowered.gradient_ready[:, 1].sum()),
         is_update=is_update,
     )
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from paceline.catalog.entities import Catalog
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
-from paceline.parallelism.memory.memory_fit import Z_95, quantile_bytes
+from paceline.parallelism.memory.memory_fit import chance_to_fit, quantile_bytes
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.uncertainty import (
@@ -37,7 +37,7 @@ from paceline.planning.forecast.grid_jobs import (
     grid_cases,
 )
 from paceline.planning.forecast.services import ServiceCell
-from paceline.planning.goal.chance import chance_below, chance_text
+from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.configurations import DeviceSupport, why_unusable
 from paceline.prediction.calibration.fitted import builtin_calibration
@@ -343,9 +343,7 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         status=_status(reason, fits=bool(grid.fits[row])),
         memory_bytes=memory,
         memory_capacity_bytes=capacity,
-        chance_memory=chance_below(
-            capacity, median=memory.mid, log_sigma=math.log(memory.high / memory.mid) / Z_95
-        ),
+        chance_memory=chance_to_fit(capacity, memory.mid, memory.high),
         bound=steps.bound_word(row),
         reason=reason,
     )

@@ -37,17 +37,6 @@ def normal_quantile(chance: float) -> float:
     return 0.5 * (low + high)
 
 
-def chance_below(limit: float, *, median: float, log_sigma: float) -> float:
-    """Chance that a log-normal quantity stays within ``limit``.
-
-    >>> chance_below(2.0, median=2.0, log_sigma=0.3)
-    0.5
-    """
-    if log_sigma <= 0.0 or median <= 0.0:
-        return 1.0 if median <= limit else 0.0
-    return normal_cdf(math.log(limit / median) / log_sigma)
-
-
 def chance_text(chance: float) -> str:
     """A chance in percent, never rounded to certainty.
 

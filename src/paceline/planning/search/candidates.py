@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
-from paceline.parallelism.memory.memory_fit import Z_95, quantile_bytes
+from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.forecast.forecasts import Forecast
@@ -54,11 +54,6 @@ class CandidateTable:
     global_batch: IntArray
     memory_mid_bytes: FloatArray
     memory_high_bytes: FloatArray
-
-    @property
-    def memory_log_sigma(self) -> FloatArray:
-        """Standard deviation of log memory."""
-        return np.log(self.memory_high_bytes / self.memory_mid_bytes) / Z_95
 
     def __len__(self) -> int:
         return len(self.place)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from paceline.dtypes import find_precision
+from paceline.parallelism.memory import memory_fit
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.parallelism.uncertainty import energy_interval_of, interval_of
 from paceline.planfile import (
@@ -17,7 +18,7 @@ from paceline.planfile import (
     PlannedShare,
 )
 from paceline.planning.goal.amounts import is_generation
-from paceline.planning.goal.chance import chance_below, normal_cdf
+from paceline.planning.goal.chance import normal_cdf
 from paceline.planning.goal.service import service_of
 from paceline.planning.places.own_machines import is_part
 from paceline.planning.places.place_table import num_devices
@@ -286,10 +287,11 @@ def _memory_interval(search: Search, row: int) -> Interval:
 
 def chance_to_fit(search: Search, row: int) -> float:
     """Chance that a candidate fits, by tier one of memory."""
-    return chance_below(
-        float(search.places.memory_bytes[search.candidates.place[row]]),
-        median=float(search.candidates.memory_mid_bytes[row]),
-        log_sigma=float(search.candidates.memory_log_sigma[row]),
+    candidates = search.candidates
+    return memory_fit.chance_to_fit(
+        float(search.places.memory_bytes[candidates.place[row]]),
+        float(candidates.memory_mid_bytes[row]),
+        float(candidates.memory_high_bytes[row]),
     )
 
 

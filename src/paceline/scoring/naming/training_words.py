@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from paceline.model.names.denoisers import Denoiser, denoiser_of
 from paceline.scoring.naming.stated_sizes import stated_sizes
 from paceline.scoring.tables import read_table
 from paceline.stack.trainers import trainer_of
@@ -32,6 +33,8 @@ _NARROW_BASE = (
     (re.compile(r"nf4|fp4|int4|4-?bit|4/8|gptq(?!.*int8)|awq"), "int4"),
     (re.compile(r"int8|8-?bit|fp8"), "int8"),
 )
+_LAST_LAYERS = re.compile(r"\blast (\d+) layers", re.IGNORECASE)
+_NOTE_ALONE = "it states no batch: its memory is taken as that of one sequence"
 #: A microbatch of one sequence.
 _ALONE = ("1", "1.0")
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
@@ -39,7 +42,7 @@ _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
 _KEPT = (
     (re.compile(r"\bo2\b|master"), "half-weights"),
     (re.compile(r"weights[^;,]*(?<!no )\b(amp|autocast)\b(?! off)"), "narrow-autocast"),
-    (re.compile(r"no amp|b?f(p|loat)16 weights|-true|full bf16|optimizer states"), "pure"),
+    (re.compile(r"no amp|b?f(p|loat)?16 weights|-true|full bf16|optimizer states"), "pure"),
     (re.compile(r"\bamp\b|mixed|fp32 weights"), "autocast"),
 )
 
@@ -56,8 +59,11 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     is_described = bool(remarks.keys() & _SAYING_HOW)
     usual = dict(_pairs(trainer.settings)) if is_described else {}
     settings = _as_trained(usual, settings_of(remarks, kept))
-    if row.get("batch_per_gpu", "") in _ALONE:
+    settings |= _kept_trained(remarks, row.get("compiler_flags", ""))
+    batch = _batch_of_memory(row, remarks)
+    if (batch or row.get("batch_per_gpu", "")) in _ALONE:
         settings = _as_alone(settings)
+    settings = _as_network_reads(settings, denoiser_of(row.get("model", "")))
     if trainer.name == "transformers":
         sharded = _FSDP.search(row.get("parallelism", ""))
         settings = _as_cast(settings, is_sharded=sharded is not None)
@@ -71,8 +77,42 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         "trainer": trainer.name if is_described else "",
         "parallelism": _with_chunks(row.get("parallelism", ""), remarks),
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
+        "batch_per_gpu": batch,
+        "note": _NOTE_ALONE if batch else "",
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _kept_trained(remarks: Mapping[str, str], flags: str) -> dict[str, str]:
+    """What stays trained where a row says that its last layers do, of so many.
+
+    >>> said = {"finetuning": "freeze", "layers": "28"}
+    >>> _kept_trained(said, "freeze (last 2 layers)")
+    {'frozen': 'except:*layers.26|except:*layers.27'}
+    """
+    last, layers = _LAST_LAYERS.search(flags), remarks.get("layers", "")
+    if last is None or not layers.isdigit() or not _freezes(remarks):
+        return {}
+    trained = range(max(int(layers) - int(last[1]), 0), int(layers))
+    return {"frozen": "|".join(f"except:*layers.{number}" for number in trained)}
+
+
+def _freezes(remarks: Mapping[str, str]) -> bool:
+    """Whether what is not trained is frozen, without adapters beside it."""
+    return (remarks.get("finetuning") or remarks.get("method") or "").startswith("freeze")
+
+
+def _batch_of_memory(row: Mapping[str, str], remarks: Mapping[str, str]) -> str:
+    """One sequence, where a row of memory states a length and no batch; else empty.
+
+    Tables of memory by length are of single sequences; those of rates fill the device.
+
+    >>> _batch_of_memory({"seq_len": "2048"}, {"memory_kind": "peak"})
+    '1'
+    """
+    is_stated = row.get("batch_per_gpu") or row.get("global_batch")
+    is_of_memory = bool(row.get("seq_len")) and "memory_kind" in remarks
+    return "1" if is_of_memory and not is_stated else ""
 
 
 def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
@@ -105,6 +145,30 @@ def _as_alone(settings: Mapping[str, str]) -> dict[str, str]:
     """
     loss = settings.get("loss", "")
     return {**settings, "loss": loss.replace("wide-shifted", "shifted")} if loss else dict(settings)
+
+
+def _as_network_reads(settings: Mapping[str, str], family: Denoiser | None) -> dict[str, str]:
+    """Which blocks a family of diffusion recomputes where a trainer asks for segments of them.
+
+    Each network has its own loop over its blocks: some take an interval as the width of segments,
+    some recompute one block of so many, some each block whatever is asked for, and some none.
+
+    >>> asked = {"checkpointing": "block", "checkpoint_blocks": "2/4"}
+    >>> _as_network_reads(asked, denoiser_of("Chroma"))["checkpoint_blocks"]
+    '1/2'
+    >>> _as_network_reads(asked, denoiser_of("Qwen Image"))
+    {'checkpointing': 'block'}
+    """
+    blocks = settings.get("checkpoint_blocks", "").partition("/")[0]
+    others = {name: value for name, value in settings.items() if name != "checkpoint_blocks"}
+    if family is None or settings.get("checkpointing") != "block":
+        return dict(settings)
+    if family.checkpoints == "nothing":
+        return {**others, "checkpointing": "none"}
+    if not blocks or family.checkpoints == "segments":
+        return dict(settings)
+    shares = {"checkpoint_blocks": f"1/{blocks}"} if family.checkpoints == "alternate" else {}
+    return others | shares
 
 
 def _as_cast(settings: Mapping[str, str], *, is_sharded: bool) -> dict[str, str]:
@@ -190,9 +254,11 @@ def has_adapters(remarks: Mapping[str, str]) -> bool:
 
     >>> has_adapters({"finetuning": "full", "lora_rank": "8"}), has_adapters({"method": "qlora"})
     (False, True)
+    >>> has_adapters({"finetuning": "freeze"})
+    False
     """
     method = remarks.get("finetuning") or remarks.get("method") or remarks.get("adapter", "")
-    return bool(method) and not _WHOLE.fullmatch(method)
+    return bool(method) and not _WHOLE.fullmatch(method) and not _freezes(remarks)
 
 
 def stated_precision(text: str) -> tuple[str, dict[str, str]]:
