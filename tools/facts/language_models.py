@@ -11,10 +11,17 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+#: Families whose config.json ties the head to the embedding; LitGPT's own have a head of their own.
+_TIED = re.compile(
+    r"(code)?gemma|falcon-(7|40)b|llama-3\.2|phi-4-mini|qwen2\.5-((coder|math)-)?(0\.5|1\.5|3)b|"
+    r"qwen3-(0\.6|1\.7|4)b|smollm2"
+)
 
 
 def main() -> None:
@@ -47,7 +54,7 @@ def entry(config: Any) -> str:
         "norm": "rms" if config.norm_class_name == "RMSNorm" else "layer",
         "bias": int(config.bias),
         "attention_bias": int(config.bias or config.attn_bias),
-        "tied": int(config.name.lower().startswith(("gemma", "codegemma"))),
+        "tied": int(bool(_TIED.match(config.name.lower()))),
     }
     return "transformer:" + ",".join(f"{name}={value}" for name, value in settings.items())
 

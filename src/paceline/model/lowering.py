@@ -98,6 +98,8 @@ def rewritten(graph: Graph, configuration: Configuration) -> Program:
     Of a part of a model, the usual training format must be said (`with_weight_format`): it
     follows the size of the whole.
     """
+    if configuration.update == "in-backward" and configuration.optimizer_kernel == "foreach":
+        configuration = replace(configuration, optimizer_kernel="plain")
     once = replace(
         configuration, checkpointing="none", checkpoint_blocks="1", checkpoint_inputs="freed",
         offload="none", accumulates=False, gradient_buffers=0, update="after",
@@ -248,13 +250,17 @@ def _with_gradients(program: Program, configuration: Configuration) -> Program:
 
 
 def _updated_in_backward(program: Program) -> Program:
-    """Each gradient gone once the last op that adds to it has run."""
-    stores, writes = program.stores, program.writes
+    """Each gradient gone once the last op that adds to it has run: the update reads none later."""
+    stores, reads, writes = program.stores, program.reads, program.writes
     is_update = program.ops.phase == Phase.OPTIMIZER
     last = np.full(len(stores), -1)
     np.maximum.at(last, writes.storage, np.where(is_update[writes.op], -1, writes.op))
     goes = (stores.owner == Owner.GRADIENT) & (last >= 0)
-    return replace(program, stores=replace(stores, death=np.where(goes, last, stores.death)))
+    return replace(
+        program,
+        reads=reads.kept(~(is_update[reads.op] & goes[reads.storage])),
+        stores=replace(stores, death=np.where(goes, last, stores.death)),
+    )
 
 
 def _offloaded(program: Program, configuration: Configuration) -> Program:

@@ -66,3 +66,25 @@ def test_a_size_is_that_of_the_model_that_is_traced(name):
     (listed,) = (one for one in known_models() if one.name == name.removeprefix("hf:"))
     model = worker("torch_entries.subjects").build_subject({"entry": entry_of(name)}).model
     assert listed.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def made_parameters(sizes: dict[str, int]) -> int:
+    """Weights of attention, feed-forward, embedding and head; without biases and norms."""
+    hidden, heads = sizes["hidden"], sizes["heads"]
+    head_size = sizes.get("head_size") or hidden // heads
+    attention = 2 * hidden * head_size * (heads + (sizes.get("kv_heads") or heads))
+    block = attention + (2 + sizes.get("gated", 0)) * hidden * (sizes.get("ffn") or 4 * hidden)
+    return sizes["layers"] * block + (2 - sizes.get("tied", 0)) * sizes["vocab"] * hidden
+
+
+def test_heads_are_tied_where_the_counted_parameters_say_so() -> None:
+    """A head that is tied to the embedding is counted once: a fifth of a model of 1 billion."""
+    for row in shipped_rows("model", "models.csv"):
+        kind, _, numbers = row["entry"].partition(":")
+        if kind != "transformer" or "norm=" not in numbers:
+            continue
+        pairs = (pair.split("=") for pair in numbers.split(","))
+        sizes = {name: int(value) for name, value in pairs if value.isdigit()}
+        counted, tied = int(row["parameters"]), sizes.get("tied", 0)
+        other = made_parameters(sizes | {"tied": 1 - tied})
+        assert abs(made_parameters(sizes) - counted) <= abs(other - counted), row["name"]
