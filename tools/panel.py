@@ -3,7 +3,7 @@
 Usage: python tools/panel.py [--only ID,KIND] [--out benchmarks/panel.md]
 Questions and their ranges stand in ``benchmarks/panel/questions.csv``. They were written down and
 committed before the first answer was seen, from hand counts and from what public pages are known to
-say (recalled on 2026-11-23, not looked up); none is removed. Each is one command, run in this
+say (recalled on 2026-11-23 and 26, not looked up); none is removed. Each is one command, run in this
 process, and one figure of its answer.
 """
 

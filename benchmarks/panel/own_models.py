@@ -94,3 +94,70 @@ def lstm() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 def broken() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Fails, as a first try does."""
     raise ValueError("my data folder is missing")
+
+
+class MessagePassing(nn.Module):
+    """Two layers of messages over a million edges between a hundred thousand nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(128, 128), nn.Linear(128, 128)])
+        self.head = nn.Linear(128, 40)
+
+    def forward(
+        self, nodes: torch.Tensor, source: torch.Tensor, target: torch.Tensor
+    ) -> torch.Tensor:
+        """Class scores of nodes."""
+        for layer in self.layers:
+            messages = layer(nodes)[source]
+            nodes = torch.zeros_like(nodes).index_add(0, target, messages).relu()
+        return self.head(nodes)
+
+
+def message_passing() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and one graph."""
+    edges = torch.zeros(1_000_000, dtype=torch.long)
+    return MessagePassing(), (torch.zeros(100_000, 128), edges, edges.clone())
+
+
+class Recommender(nn.Module):
+    """Twenty-six tables of a hundred thousand rows, and two perceptrons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(100_000, 64) for _ in range(26)])
+        self.bottom = nn.Sequential(nn.Linear(13, 256), nn.ReLU(), nn.Linear(256, 64))
+        self.top = nn.Sequential(nn.Linear(27 * 64, 512), nn.ReLU(), nn.Linear(512, 1))
+
+    def forward(self, numbers: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Scores of visits."""
+        looked_up = [table(words[:, i]) for i, table in enumerate(self.tables)]
+        return self.top(torch.cat([self.bottom(numbers), *looked_up], 1))
+
+
+def recommender() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two visits."""
+    return Recommender(), (torch.zeros(2, 13), torch.zeros(2, 26, dtype=torch.long))
+
+
+class PlainAttention(nn.Module):
+    """Six layers of attention as a course writes it: eight heads of 64 over 1,024 positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixes = nn.ModuleList([nn.Linear(512, 3 * 512) for _ in range(6)])
+        self.outs = nn.ModuleList([nn.Linear(512, 512) for _ in range(6)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Positions after six layers."""
+        for mix, out in zip(self.mixes, self.outs, strict=True):
+            parts = mix(x).unflatten(-1, (3, 8, 64)).permute(2, 0, 3, 1, 4)
+            query, key, value = parts[0], parts[1], parts[2]
+            weights = (query @ key.transpose(-1, -2) / 8.0).softmax(-1)
+            x = x + out((weights @ value).transpose(1, 2).flatten(2))
+        return x
+
+
+def plain_attention() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two sequences."""
+    return PlainAttention(), (torch.zeros(2, 1024, 512),)
