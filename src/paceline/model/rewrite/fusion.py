@@ -3,10 +3,12 @@
 Ops between two products (matrix products, convolutions, attention …) that hand each other their
 results are one kernel. Its reads are what comes from outside, its writes what is still needed
 outside. XLA, TensorRT and kernels written by hand also take such a chain into the product before
-it, where the chain alone reads that product's result.
+it, where the chain alone reads that product's result. In training a compiler also keeps less: what
+cheap ops made of tensors that are kept anyway is made again where a chain of backward reads it.
 
 Source: Ansel et al., "PyTorch 2", ASPLOS 2024, section 4.3 (Inductor's scheduler); openxla.org,
-XLA architecture, fusion; TensorRT developer guide, "Layer fusion".
+XLA architecture, fusion; TensorRT developer guide, "Layer fusion"; PyTorch,
+``torch/_functorch/partitioners.py`` (what backward makes again).
 """
 
 from __future__ import annotations
@@ -17,8 +19,22 @@ from functools import cache
 import numpy as np
 
 from paceline.model.graph.costs import Compiler, Configuration
-from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
-from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, take
+from paceline.model.graph.graph import (
+    NUM_MONOMIALS,
+    FloatArray,
+    IntArray,
+    OpKind,
+    Owner,
+    Phase,
+)
+from paceline.model.graph.program import (
+    OUTLIVES,
+    Accesses,
+    BoolArray,
+    Program,
+    join_accesses,
+    take,
+)
 from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column
 
@@ -30,11 +46,78 @@ def fused(program: Program, configuration: Configuration) -> Program:
     """``program`` with the ops merged that a configuration fuses; ordered before and after."""
     if configuration.compiler == "eager" or not len(program.ops):
         return program
+    program = _with_results_made_again(program)
     leader = _leaders(program)
     is_tuned = configuration.convolutions == "tuned"
     if configuration.compiler in _WITH_EPILOGUES or is_tuned:
         leader = _with_epilogues(program, leader, scales_are_ready=is_tuned)
     return _merged(program, leader).with_lives_over_uses()
+
+
+def _with_results_made_again(program: Program) -> Program:
+    """``program`` whose backward reads what cheap results were made of, in their place."""
+    again = _made_again(program)
+    if not again.any():
+        return program
+    reads = program.reads
+    while (rows := _late_reads(program, reads) & again[reads.storage]).any():
+        reads = _with_sources(program, reads, rows)
+    stores = replace(program, reads=reads).stores
+    last = replace(program, reads=reads).last_use()
+    return replace(
+        program, reads=reads, stores=replace(stores, death=np.where(again, last, stores.death))
+    )
+
+
+def _made_again(program: Program) -> BoolArray:
+    """Results of one cheap forward op that backward's chains alone read, per storage.
+
+    What the op read is there in backward anyway: kept for it, or a parameter. A result that a
+    product reads in backward is kept, as it must be written there.
+    """
+    ops, reads, writes, stores = program.ops, program.reads, program.writes, program.stores
+    start, count = program.first_backward(), len(program.stores)
+    is_kept = (stores.death == OUTLIVES) | (program.position_of(stores.death) >= start)
+    is_kept &= program.position_of(stores.birth) < start
+    is_once = np.bincount(writes.storage, minlength=count) == 1
+    writer = np.full(count, -1)
+    writer[writes.storage] = writes.op
+    late = _late_reads(program, reads)
+    is_late = np.bincount(reads.storage[late], minlength=count) > 0
+    unfused = late & ~_fusible()[ops.kind[reads.op], 0]
+    is_bare = np.bincount(reads.storage[unfused], minlength=count) > 0
+    lost = ~(is_kept & (is_once | (stores.birth < 0)))[reads.storage]
+    has_all = np.bincount(reads.op[lost], minlength=len(ops)) == 0
+    made = np.maximum(writer, 0)
+    again = is_once & is_kept & is_late & ~is_bare & (stores.owner == Owner.ACTIVATION)
+    again &= (stores.death != OUTLIVES) & (stores.birth >= 0)
+    return np.asarray(
+        again & (ops.kind[made] == OpKind.ELEMENTWISE) & (ops.phase[made] == Phase.FORWARD)
+        & has_all[made] & (np.bincount(writes.op, minlength=len(ops)) == 1)[made]
+    )  # fmt: skip
+
+
+def _late_reads(program: Program, reads: Accesses) -> BoolArray:
+    """Which reads happen in backward or later."""
+    return np.asarray(program.ops.position[reads.op] >= program.first_backward())
+
+
+def _with_sources(program: Program, reads: Accesses, rows: BoolArray) -> Accesses:
+    """Reads with those of ``rows`` replaced by what the results there were made of."""
+    order = np.argsort(program.reads.op, kind="stable")
+    start = np.searchsorted(program.reads.op[order], np.arange(len(program.ops) + 1))
+    writer = np.zeros(len(program.stores), dtype=np.int64)
+    writer[program.writes.storage] = program.writes.op
+    maker = writer[reads.storage[rows]]
+    num = start[maker + 1] - start[maker]
+    within = np.arange(num.sum()) - np.repeat(np.cumsum(num) - num, num)
+    source = order[np.repeat(start[maker], num) + within]
+    added = Accesses(
+        op=np.repeat(reads.op[rows], num),
+        storage=program.reads.storage[source],
+        elements=program.reads.elements[source],
+    )
+    return join_accesses(reads.kept(~rows), added)
 
 
 def _leaders(program: Program) -> IntArray:
