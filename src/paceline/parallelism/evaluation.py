@@ -188,21 +188,19 @@ def _part_exposed_s(
         stride = owned.stride[rows]
         gathered = most.gathered if sharding == "zero3" else most.renewed
         rounds = table.microbatches[rows] if sharding in ("zero2", "zero3") else 1
-        exposed_s[rows] = (
-            rounds
-            * data_parallel_step(
-                mid_s=alone_s[rows],
-                backward_s=hides_s[rows],
-                gradient_bytes=most.reduced[rows],
-                num_ranks=owned.shards[rows],
-                ranks_per_node=np.maximum(fabric.devices_per_node // stride, 1),
-                device_link=fabric.device_link.take(one_row),
-                node_link=fabric.node_link.take(one_row),
-                sharding=sharding,
-                parameter_bytes=gathered[rows],
-                node_share_frac=1.0 / np.minimum(stride, fabric.devices_per_node),
-                bucket_bytes=buckets[rows],
-                forward_s=ahead_s[rows],
-            ).exposed_communication_s
-        )
+        exposed_s[rows] = data_parallel_step(
+            mid_s=alone_s[rows],
+            backward_s=hides_s[rows],
+            gradient_bytes=most.reduced[rows],
+            num_ranks=owned.shards[rows],
+            ranks_per_node=np.maximum(fabric.devices_per_node // stride, 1),
+            device_link=fabric.device_link.take(one_row),
+            node_link=fabric.node_link.take(one_row),
+            sharding=sharding,
+            parameter_bytes=gathered[rows],
+            node_share_frac=1.0 / np.minimum(stride, fabric.devices_per_node),
+            bucket_bytes=buckets[rows],
+            forward_s=ahead_s[rows],
+            num_reductions=rounds,
+        ).exposed_communication_s
     return exposed_s

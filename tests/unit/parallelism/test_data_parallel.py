@@ -208,3 +208,28 @@ def test_nvlink_with_and_without_switch_differ_only_in_the_reduction() -> None:
     keywords = {"gradients": 4e9, "backward_s": 1e-6}
     with_switch, without = (step(8, device=d, **keywords).mid_s[0] for d in (SWITCH, NVLINK))
     assert with_switch < without
+
+
+def _of_three_more_reductions(sharding: str, parameter_bytes: float) -> float:
+    one, four = (
+        step(64, sharding=sharding, parameter_bytes=parameter_bytes, num_reductions=n)
+        for n in (1, 4)
+    )
+    return float(four.communication_s[0] - one.communication_s[0])
+
+
+def test_every_microbatch_reduces_and_only_zero_3_gathers_in_each() -> None:
+    """ZeRO-2 keeps its parameters whole: it gathers what was updated, once in a step."""
+    few, many = (_of_three_more_reductions("zero2", size) for size in (1e6, 1e10))
+    assert few == pytest.approx(many)
+    assert few > 0
+    assert _of_three_more_reductions("zero3", 1e10) > 2 * many
+
+
+def test_zero_2_scatters_blocks_and_not_buckets_of_25_megabytes() -> None:
+    """A hundred small rings over many ranks would wait for the network's latency."""
+    big = {"gradients": 1e10, "sharding": "zero2", "parameter_bytes": 0.0}
+    assert (
+        step(1024, **big).communication_s
+        < 0.7 * step(1024, **(big | {"sharding": "zero1"})).communication_s
+    )

@@ -102,12 +102,16 @@ def test_an_update_takes_its_bytes_at_its_rate_and_its_share(sharding) -> None:
 
 @pytest.mark.parametrize("sharding", ["zero2", "zero3"])
 def test_what_splits_gradients_talks_again_in_every_microbatch(sharding) -> None:
-    """Of a reduction of whole gradients there is one a step, however many microbatches."""
-    once, four_times = (
+    """Of a reduction of whole gradients there is one a step, however many microbatches.
+
+    ZeRO-2 gathers what was updated once.
+    """
+    once, twice, four_times = (
         evaluated(SLOW, sharding=sharding, microbatches=count).steps.exposed_s[0]
-        for count in (1, 4)
+        for count in (1, 2, 4)
     )
-    assert four_times == pytest.approx(4 * once)
+    assert four_times - twice == pytest.approx(2 * (twice - once))
+    assert (four_times == pytest.approx(4 * once)) == (sharding == "zero3")
     once, four_times = (evaluated(SLOW, microbatches=count).steps.exposed_s[0] for count in (1, 4))
     assert four_times < 1.5 * once
 

@@ -110,6 +110,7 @@ def data_parallel_step(
     node_share_frac: npt.ArrayLike = 1.0,
     bucket_bytes: npt.ArrayLike = BUCKET_BYTES,
     forward_s: npt.ArrayLike = 0.0,
+    num_reductions: npt.ArrayLike = 1.0,
 ) -> DataParallelStep:
     """Step time of data-parallel training at a constant batch per device.
 
@@ -132,25 +133,29 @@ def data_parallel_step(
         node_share_frac: Share of the node's network that these ranks have for themselves.
         bucket_bytes: Gradients that are reduced at a time.
         forward_s: Forward that the closing gather of ZeRO 1 and 2 hides behind; 0 hides nothing.
+        num_reductions: How often in a step gradients are reduced, and blocks of ZeRO-3 gathered;
+            ``mid_s`` and ``backward_s`` are then those of one of them.
     """
     group = RankGroup.of(
         num_ranks, ranks_per_node, device_link, node_link, node_share_frac=node_share_frac
     )
     work = _Work.of(
-        group, mid_s, backward_s, gradient_bytes, parameter_bytes, bucket_bytes, forward_s
-    )
+        group, mid_s, backward_s, gradient_bytes, parameter_bytes, bucket_bytes, forward_s,
+        num_reductions,
+    )  # fmt: skip
     if gradient_sync != "all_reduce":
         exposed_s = communication_s = _central_s(work, gradient_sync)
     elif sharding == "zero3":
         exposed_s, communication_s = _fully_sharded(work)
     else:
         exposed_s, communication_s = _bucketed(work, sharding, profile)
-    waiting_s = work.alone_s * (straggler_factor(group.num_ranks, step_variation_frac()) - 1.0)
-    step_s = work.alone_s + exposed_s + waiting_s
+    alone_s = work.alone_s * work.num_reductions
+    waiting_s = alone_s * (straggler_factor(group.num_ranks, step_variation_frac()) - 1.0)
+    step_s = alone_s + exposed_s + waiting_s
     return DataParallelStep(
         mid_s=step_s,
         exposed_communication_s=exposed_s + waiting_s,
-        efficiency_frac=work.alone_s / step_s,
+        efficiency_frac=alone_s / step_s,
         communication_s=communication_s + waiting_s,
     )
 
@@ -202,6 +207,7 @@ class _Work:
         parameter_bytes: Parameters as they are gathered or broadcast.
         bucket_bytes: Gradients that are reduced at a time.
         forward_s: Forward that the closing gather hides behind.
+        num_reductions: How often in a step gradients are reduced.
     """
 
     group: RankGroup
@@ -211,6 +217,7 @@ class _Work:
     parameter_bytes: FloatArray
     bucket_bytes: FloatArray
     forward_s: FloatArray
+    num_reductions: FloatArray
 
     @classmethod
     def of(cls, group: RankGroup, *columns: npt.ArrayLike) -> _Work:
@@ -226,12 +233,17 @@ class _Work:
 def _bucketed(
     work: _Work, sharding: Sharding, profile: GradientProfile | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Exposed and whole communication of DDP, or of ZeRO 1 and 2 with their closing gather."""
+    """Exposed and whole communication of DDP, or of ZeRO 1 and 2 with their closing gather.
+
+    Gradients may be reduced several times in a step; what was updated is gathered once.
+    """
     reduce = all_reduce_s if sharding == "none" else reduce_scatter_s
     if profile is None:
         num_buckets = np.maximum(np.ceil(work.gradient_bytes / work.bucket_bytes), 1.0)
     else:
         num_buckets = np.full_like(work.gradient_bytes, profile.num_buckets)
+    if sharding == "zero2":  # FSDP scatters the gradients of a block at once
+        num_buckets = np.minimum(num_buckets, float(FSDP_BLOCKS))
     bucket_s = reduce(work.gradient_bytes / num_buckets, work.group)
     total_s = num_buckets * bucket_s
     if profile is None:
@@ -240,7 +252,8 @@ def _bucketed(
     else:
         last_s = reduce(work.gradient_bytes * profile.last_frac, work.group)
         finish_s = _queue_end_s(work.backward_s, total_s, last_s, profile)
-    reduced_s = finish_s - work.backward_s
+    reduced_s = (finish_s - work.backward_s) * work.num_reductions
+    total_s = total_s * work.num_reductions
     if sharding == "none":
         return reduced_s, total_s
     gather_s = all_gather_s(work.parameter_bytes, work.group)
@@ -276,7 +289,8 @@ def _fully_sharded(work: _Work) -> tuple[FloatArray, FloatArray]:
     forward_gap_s = np.maximum(gather_s - forward_s / blocks, 0.0)
     backward_gap_s = np.maximum(gather_s + scatter_s - work.backward_s / blocks, 0.0)
     exposed_s = gather_s + scatter_s + (blocks - 1.0) * (forward_gap_s + backward_gap_s)
-    return exposed_s, blocks * (2.0 * gather_s + scatter_s)
+    num_rounds = work.num_reductions
+    return num_rounds * exposed_s, num_rounds * blocks * (2.0 * gather_s + scatter_s)
 
 
 def _central_s(work: _Work, gradient_sync: GradientSync) -> FloatArray:
