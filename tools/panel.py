@@ -1,10 +1,11 @@
 """Questions that people ask, with what public sources say, beside what paceline answers.
 
-Usage: python tools/panel.py [--only ID,KIND] [--out benchmarks/panel.md]
+Usage: python tools/panel.py [--only ID,KIND] [--answers FILE] [--out benchmarks/panel.md]
+``--answers`` keeps every answer in a file as it comes, and asks no question again that is there.
 Questions and their ranges stand in ``benchmarks/panel/questions.csv``. They were written down and
 committed before the first answer was seen, from hand counts and from what public pages are known to
-say (recalled on 2026-11-23 and 26, not looked up); none is removed. Each is one command, run in this
-process, and one figure of its answer.
+say (recalled on 2026-11-23 and 2026-11-26, not looked up); none is removed. Each is one command,
+run in this process, and one figure of its answer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,8 @@ def _rows(all_judged: list[Judged]) -> list[str]:
         limits = f"{float(q['low']):.3g} to {float(q['high']):.3g}" if q["low"] else q["expected"]
         cells = [q["id"], f"{q['question']}<br>`{q['command']}`", limits, j.answer, j.verdict]
         source = f"{q['basis']}: {q['source']}"
+        if q["cause"] and j.verdict not in VERDICTS[-2:]:
+            source += f". **Why:** {q['cause']}"
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in [*cells, source]) + " |")
     return lines
 
@@ -210,17 +213,37 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="")
+    parser.add_argument("--answers", type=Path, help="file of answers that are there already")
     parser.add_argument("--out", type=Path, help="file to write; printed without it")
     arguments = parser.parse_args()
     wanted = set(filter(None, arguments.only.split(",")))
-    out = arguments.out and arguments.out.absolute()
+    out, kept = (path and path.absolute() for path in (arguments.out, arguments.answers))
     os.chdir(FOLDER)
     asked = [q for q in questions() if not wanted or wanted & {q["id"], q["kind"]}]
+    known = _kept(kept)
     found = []
     for q in asked:
-        found.append(judged(q))
+        found.append(known.get(q["command"] + q["figure"]) or _answered(q, kept))
+        found[-1] = replace(found[-1], question=q)
         print(f"{q['id']:15} {found[-1].verdict:25} {found[-1].answer}", file=sys.stderr)
     deliver(page(found), out)
+
+
+def _kept(path: Path | None) -> dict[str, Judged]:
+    """Answers that are in a file, by what was asked."""
+    if path is None or not path.exists():
+        return {}
+    rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return {row["question"]["command"] + row["question"]["figure"]: Judged(**row) for row in rows}
+
+
+def _answered(question: dict[str, str], path: Path | None) -> Judged:
+    """A question asked now; what came is added to the file."""
+    found = judged(question)
+    if path is not None:
+        with path.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(asdict(found)) + "\n")
+    return found
 
 
 if __name__ == "__main__":

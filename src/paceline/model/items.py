@@ -143,7 +143,18 @@ def _check(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem
     for option, value, applies, why in refusals:
         if value is not None and not applies:
             does = f"{workload.title} {why}" if is_inference else "nothing is answered in training"
-            raise InvalidInputError(f"`{option}` says nothing here: {does}", hint=_HINT)
+            hint = _HINT if is_inference or option != "--sound" else _trained_hint(workload)
+            raise InvalidInputError(f"`{option}` says nothing here: {does}", hint=hint)
+
+
+def _trained_hint(workload: Workload) -> str:
+    """How another length of sound is trained on, where the model hears any."""
+    if not _SOUND.match(workload.input_description):
+        return _HINT
+    return (
+        f"{_HINT}: it trains on {workload.input_description}; for other lengths name a function "
+        "of yours, `module:function`, that gives the model and its inputs"
+    )
 
 
 def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> Workload:

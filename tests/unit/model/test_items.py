@@ -155,6 +155,13 @@ def test_training_has_no_items_of_inference():
         as_items(raw, StatedItem(denoising_steps=20))
 
 
+def test_who_states_sound_for_training_is_told_how_much_is_trained_on():
+    with pytest.raises(InvalidInputError, match="--sound") as refused:
+        as_items(load_workload("published_frames:deepspeech2", task="train"), StatedItem(sound_s=9))
+    assert "12.3 s of sound" in refused.value.hint
+    assert "module:function" in refused.value.hint
+
+
 def test_a_pass_is_what_it_was_where_nothing_more_is_meant():
     for entry in ("resnet50", "gpt2", "bert-base"):
         raw = load_workload(entry, task="infer")
