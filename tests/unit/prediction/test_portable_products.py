@@ -13,7 +13,7 @@ from paceline.prediction.kernels.portable_products import no_faster_than_portabl
 WEIGHTS_BYTES = 15.0e9
 #: Tokens per second of llama.cpp, one stream, 16 bits (XiongjieDai/GPU-Benchmarks-on-LLM-Inference,
 #: aa72e0e, of May 2024).
-PUBLISHED = {"A100 PCIe 80GB": 53.18, "H100 PCIe 80GB": 67.79}
+PUBLISHED = {"A100 PCIe 80GB": 53.18, "H100 PCIe 80GB": 67.79, "Apple M1 Max": 18.43}
 
 
 def least_s(name: str, *, num_rows: float = 1.0, tuned_s: float = 0.0) -> float:
