@@ -344,8 +344,8 @@ def _check_weights(lowered: LoweredPass) -> None:
     is_kept = lowered.parameter_bytes > _NARROW_FRAC * half_bytes
     if is_narrow and is_kept and not is_training:
         raise InvalidInputError(
-            f"weights in {precision.name} are not predicted for this model yet",
-            hint="use --precision bf16 or fp16",
+            f"weights in {precision.name} are not predicted for this model: most are no matrices",
+            hint="use --precision int8-full, which multiplies in 8 bits, or bf16 or fp16",
         )
 
 
