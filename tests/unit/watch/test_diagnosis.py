@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import paceline
 from paceline.watch.blocks import Crowd, found_in
 from paceline.watch.causes import ranked_causes, without_gain
 from paceline.watch.diagnosing import diagnosis_of, is_crowded, try_in_script
@@ -122,6 +124,32 @@ for epoch in range(1000):
         torch.save(model.state_dict(), "last.pt")
         open("log.txt", "a").write("step\\n")
 """
+
+
+_STAYING = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import observer
+sys.modules["_paceline_observer"] = observer
+import torch_trials
+loader = torch.utils.data.DataLoader(
+    torch.zeros(64, 1), batch_size=4, num_workers=2, persistent_workers=True
+)
+feed = torch_trials.Feed(loader)
+feed.next()
+workers = feed.iterator._workers
+feed.iterator._paceline_loader = loader
+feed.close()
+print([one.exitcode for one in workers])
+"""
+
+
+def test_workers_of_a_trial_end_with_it(tmp_path: Path):
+    pytest.importorskip("torch")
+    observer = Path(paceline.__file__).parent / "watch" / "observer"
+    words = (sys.executable, "-c", _STAYING, str(observer))
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.stdout.strip() == "[0, 0]", ended.stderr
 
 
 def test_a_script_is_tried_as_a_throwaway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,6 @@ With several ranks the first decides and writes down what is tried next; the oth
 same step, so that all stay in step.
 """
 
-import gc
 import json
 import os
 import statistics
@@ -221,8 +220,8 @@ class Trials:
             feed.num_epochs = 0
         if block["is_last_use"]:
             self.feeds = {k: v for k, v in self.feeds.items() if v not in feeds}
-            del feeds
-            gc.collect()
+            for feed in feeds:
+                feed.close()
         self.results.append(block)
         told = {k: v for k, v in block.items() if k not in ("seen", "is_last_use", "lines")}
         self.log.event("block", **told, **found)
@@ -315,6 +314,18 @@ class Feed:
             except StopIteration:
                 self.iterator = None
         raise StopIteration
+
+    def close(self):
+        """End its workers.
+
+        A loader whose workers stay and its iterator hold each other. Left to the collector, which
+        ends their queues first, the workers never hear that they are to end: each is waited for
+        until a limit of PyTorch has passed, and they load ahead while something else is tried.
+        """
+        end = getattr(self.iterator, "_shutdown_workers", None)
+        if end is not None:
+            end()
+        self.iterator = None
 
 
 class Replay:
