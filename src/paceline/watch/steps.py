@@ -78,7 +78,9 @@ def rounds(rows: Sequence[StepRow]) -> list[list[StepRow]]:
 
 
 def step_times(rows: Sequence[StepRow], *, is_recent: bool = False) -> StepTimes | None:
-    """What steps of one process took; None before two of them have ended.
+    """What steps of one process took; None before two have ended, or where no time passed.
+
+    Lines that are damaged may say that steps ended at one moment, or before they began.
 
     Args:
         rows: In their order.
@@ -92,6 +94,8 @@ def step_times(rows: Sequence[StepRow], *, is_recent: bool = False) -> StepTimes
         first = max(first, len(steps) - max(_LEAST_RECENT, int(len(steps) * _RECENT_FRAC)))
     ends = [one[-1].ended_ns for one in steps]
     taken = [(b - a) / 1e9 for a, b in zip(ends[first - 1 :], ends[first:], strict=False)]
+    if statistics.median(taken) <= 0.0:
+        return None
     measured = steps[first:]
     parts = [
         sum(getattr(row, name) for one in measured for row in one) / 1e9 / len(measured)

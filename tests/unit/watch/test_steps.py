@@ -46,6 +46,11 @@ def test_the_first_steps_are_not_measured():
     assert math.isclose(times.high_s, 0.010)
 
 
+@pytest.mark.parametrize("between_ms", [0.0, -5.0])
+def test_steps_in_which_no_time_passes_have_no_times(between_ms: float):
+    assert step_times([_row(0, 1000.0 + between_ms * n) for n in range(30)]) is None
+
+
 def test_recent_steps_follow_a_change():
     ends = [10.0 * n for n in range(50)] + [490.0 + 30 * n for n in range(1, 60)]
     rows = [_row(0, end) for end in ends]
