@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from paceline.watch.events import RankEvents
 #: Epochs of at most so many steps show their beginnings in every block.
 _SHORT_EPOCH_STEPS = 48
 _STANDARD_ERRORS = 2.0
+#: Share of a step in waiting from which its workers set the pace.
+_WAITING_FRAC = 0.04
+#: Blocks in which the script does what it always does.
+_AS_IT_IS = ("own", "replay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +27,7 @@ class Block:
     Attributes:
         name: What was tried.
         step_s: A step of the slowest rank, without what the training thread stood in line for a
-            core: what it would take on a calm machine.
+            core behind other programs: what it would take on a calm machine.
         error_s: Standard error of that.
         by_rank_s: The same of each rank.
         wall_s: A step by the clock.
@@ -48,7 +53,7 @@ class Crowd:
     Attributes:
         num_cores: That the script may use.
         others_cores: Cores that other programs used, in the mean.
-        stood_frac: Share of its time that the training thread stood in line for a core.
+        stood_frac: Share of its time that the training thread stood in line behind them.
     """
 
     num_cores: int
@@ -127,7 +132,9 @@ def found_in(training: Sequence[RankEvents]) -> Found:
     facts = dict(first.last("trials"))
     by_rank = [list(one.events.get("block", [])) for one in training]
     rows = list(zip(*by_rank, strict=False))
-    blocks = tuple(_block(row, facts) for row in rows if all(map(_is_whole, row)))
+    whole = [row for row in rows if all(map(_is_whole, row))]
+    begins_s = _begins_s(whole, facts)
+    blocks = tuple(_block(row, facts, begins_s) for row in whole)
     probes = {str(e.get("name")): e for e in first.events.get("probe", [])}
     traced = [e for e in by_rank[0] if e.get("name") == "lines" and _is_whole(e)]
     return Found(
@@ -142,21 +149,18 @@ def found_in(training: Sequence[RankEvents]) -> Found:
 
 
 def _is_whole(event: Mapping[str, Any]) -> bool:
-    return bool(event.get("steps")) and len(event["steps"]) == len(event.get("stood", ()))
+    steps, stood, machine = (event.get(name) or () for name in ("steps", "stood", "machine"))
+    return bool(steps) and len(steps) == len(stood) and len(machine) == 4
 
 
-def _block(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Block:
+def _block(
+    row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], begins_s: Mapping[str, float]
+) -> Block:
     first = row[0]
-    threads = _threads(first, facts) * len(row)
-    # More threads than cores stand in line for each other: that is a part of the step.
-    share = 1.0 if threads <= facts.get("num_cores", 1) else 0.0
-    calm = [
-        [(wall - share * stood) / 1e9 for wall, stood in zip(e["steps"], e["stood"], strict=True)]
-        for e in row
-    ]
     period = _period(first, facts)
-    groups = [_groups(one, period) for one in calm]
-    by_rank = [statistics.median(one) for one in groups]
+    groups = [_groups(steps, period) for steps in _steady_s(row, facts)]
+    begin_s = begins_s.get(_feed(first), 0.0) / max(1, facts.get("epoch_steps") or 1)
+    by_rank = [statistics.median(one) + begin_s for one in groups]
     slowest = max(range(len(row)), key=lambda rank: by_rank[rank])
     taken = groups[slowest]
     spread = statistics.stdev(taken) if len(taken) > 1 else 0.0
@@ -173,21 +177,106 @@ def _block(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> Block:
     )
 
 
+def _steady_s(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[Sequence[float]]:
+    """Seconds of each rank's steps on a calm machine, without those that begin an epoch.
+
+    Epochs that are shorter than a block stand whole in it, with their beginnings.
+    """
+    steady: list[Sequence[float]] = []
+    for e, stood_ns in zip(row, _stood_ns(row, facts), strict=True):
+        calm = [max(0.0, a - b) / 1e9 for a, b in zip(e["steps"], stood_ns, strict=True)]
+        begins = set() if _is_short(facts) else {place for place, *_ in e.get("begins", ())}
+        rest = [one for place, one in enumerate(calm) if place not in begins]
+        steady.append(rest or calm)
+    return steady
+
+
+def _begins_s(
+    rows: Sequence[Sequence[Mapping[str, Any]]], facts: Mapping[str, Any]
+) -> Mapping[str, float]:
+    """By feed, how much longer than others a step takes that begins an epoch: workers start."""
+    found: dict[str, list[float]] = {}
+    for row in [] if _is_short(facts) else rows:
+        for e, steady in zip(row, _steady_s(row, facts), strict=True):
+            share = _others_share(e, row, facts)
+            for _, wall, stood in e.get("begins", ()):
+                longer_s = (wall - share * stood) / 1e9 - statistics.median(steady)
+                found.setdefault(_feed(e), []).append(max(0.0, longer_s))
+    return {feed: statistics.median(every) for feed, every in found.items()}
+
+
+def _feed(event: Mapping[str, Any]) -> str:
+    return json.dumps(event["feed"], sort_keys=True)
+
+
+def _is_short(facts: Mapping[str, Any]) -> bool:
+    return 0 < (facts.get("epoch_steps") or 0) <= _SHORT_EPOCH_STEPS
+
+
+def _stood_ns(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[Sequence[float]]:
+    """Of each step of each rank, what it lost by standing in line for a core behind others.
+
+    A script with as many runnable threads as cores, or fewer, stands in line for others alone.
+    With more, a thread also stands behind the script's own workers, threads and ranks, which is a
+    part of the step on a calm machine too: each has its share of the line as it has of the cores.
+    Where the script waits for its workers, a step takes what they take, and what they stood counts.
+    """
+    is_team = _threads(row[0], facts) * len(row) > facts.get("num_cores", 1)
+    found: list[Sequence[float]] = []
+    for e in row:
+        share, workers = _others_share(e, row, facts), _workers(e, facts)
+        stood_ns = [share * one for one in e["stood"]]
+        waited_ns = e["parts"]["wait"]
+        if is_team:  # More threads than cores wait for each other.
+            stood_ns = [0.0] * len(stood_ns)
+        elif workers and waited_ns > _WAITING_FRAC * sum(e["steps"]):
+            theirs_ns = share * 1e9 * max(0.0, e["machine"][3]) / workers
+            lost_ns = min(waited_ns + sum(stood_ns), theirs_ns)
+            stood_ns = [lost_ns / len(stood_ns)] * len(stood_ns)
+        found.append(stood_ns)
+    return found
+
+
+def _others_share(
+    event: Mapping[str, Any], row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
+) -> float:
+    """Of what stands in line before a rank's threads, how much is other programs'."""
+    others_s, own_s = _core_seconds(row)
+    threads = _threads(event, facts) + (len(row) > 1)  # One more reduces gradients.
+    if len(row) * (threads + _workers(event, facts)) <= facts.get("num_cores", 1):
+        return 1.0 if others_s > 0 else 0.0
+    beside_s = max(0.0, own_s - event["cpu_ns"] / 1e9) if "cpu_ns" in event else 0.0
+    return others_s / (others_s + beside_s) if others_s > 0 else 0.0
+
+
 def _threads(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:
     """Threads that an op of a rank had."""
     return int(event.get("settings", {}).get("threads") or facts.get("num_threads") or 1)
 
 
+def _workers(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:
+    """Workers that made the batches of a block."""
+    feed = event["feed"]
+    if feed["as"] == "replay":
+        return 0
+    return int(feed.get("workers", facts.get("num_workers")) or 0)
+
+
+def _core_seconds(row: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """What other programs and the script had of the cores in a block of all ranks."""
+    own_s = sum(e["machine"][2] for e in row)
+    return max(0.0, row[0]["machine"][1] - own_s), own_s
+
+
 def _period(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:
-    """Steps after which long ones come again: a batch of each worker, an epoch, a save."""
-    num_steps, epoch, feed = len(event["steps"]), facts.get("epoch_steps") or 0, event["feed"]
+    """Steps after which long ones come again: a worker's turn, an epoch, a save, an update."""
+    num_steps, feed = len(event["steps"]), event["feed"]
+    together = int(event.get("settings", {}).get("accumulated") or 1)
     if 0 < event["num_saves"] < num_steps:
         return num_steps
-    if feed["as"] == "replay":
-        return 1
-    if 0 < epoch <= _SHORT_EPOCH_STEPS:
-        return int(epoch)
-    return max(1, int(feed.get("workers", facts.get("num_workers")) or 0))
+    if feed["as"] != "replay" and _is_short(facts):
+        return int(facts["epoch_steps"])
+    return max(together, _workers(event, facts))
 
 
 def _groups(steps: Sequence[float], period: int) -> list[float]:
@@ -220,21 +309,17 @@ def _lines(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _crowd(rows: Sequence[Sequence[Mapping[str, Any]]], facts: Mapping[str, Any]) -> Crowd | None:
-    wall_s = busy_s = own_s = stood_s = stepping_s = 0.0
-    for row in rows:
-        if not all(_is_whole(e) and len(e.get("machine", ())) == 4 for e in row):
-            continue
-        if row[0]["name"] not in ("own", "replay"):
-            continue  # What is tried may crowd the machine by itself.
-        wall_s += row[0]["machine"][0]
-        busy_s += row[0]["machine"][1]
-        own_s += sum(e["machine"][2] for e in row)
-        stood_s += sum(sum(e["stood"]) for e in row) / 1e9 / len(row)
-        stepping_s += sum(sum(e["steps"]) for e in row) / 1e9 / len(row)
-    if wall_s <= 0.0 or stepping_s <= 0.0:
+    # What is tried may crowd the machine by itself.
+    told = [row for row in rows if all(map(_is_whole, row)) and row[0]["name"] in _AS_IT_IS]
+    wall_s = sum(row[0]["machine"][0] for row in told)
+    stepping_ns = sum(sum(e["steps"]) / len(row) for row in told for e in row)
+    if wall_s <= 0.0 or stepping_ns <= 0.0:
         return None
+    stood_ns = sum(
+        _others_share(e, row, facts) * sum(e["stood"]) / len(row) for row in told for e in row
+    )
     return Crowd(
         num_cores=int(facts.get("num_cores", 1)),
-        others_cores=max(0.0, (busy_s - own_s) / wall_s),
-        stood_frac=stood_s / stepping_s,
+        others_cores=sum(_core_seconds(row)[0] for row in told) / wall_s,
+        stood_frac=stood_ns / stepping_ns,
     )

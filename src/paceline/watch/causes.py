@@ -21,8 +21,8 @@ _CLOSED_FRAC = 0.4
 _PART_FRAC = 0.25
 #: Share of a step that making its batch takes, per worker, where that is what is waited for.
 _MAKES_FRAC = 0.1
-#: Steps of a log, of a save, of an accumulation, where each step has one now.
-_LOG_EVERY, _SAVE_EVERY, _ACCUMULATED = 50, 500, 4
+#: Steps of a log, of a save, where each step has one now.
+_LOG_EVERY, _SAVE_EVERY = 50, 500
 #: Of a statement's time, how far the prediction may be off.
 _LINE_ERROR = 0.2
 #: How much slower than the others a rank is that is called slow.
@@ -94,6 +94,7 @@ _TRIED: Mapping[str, frozenset[str]] = {
     "all used": frozenset({"finds-unused"}),
     "no saves": frozenset({"saves"}),
     "collate": frozenset({"slow-collate"}),
+    "accumulate": frozenset({"all-reduce"}),
 }
 
 
@@ -112,7 +113,10 @@ def words(name: str) -> str:
     }  # fmt: skip
     if name in plain:
         return plain[name]
-    times = {"workers": "num_workers=", "threads": "threads ", "batch": "batch "}
+    if what == "workers":
+        workers, _, stays = number.partition(" ")
+        return f"num_workers={workers}" + (", persistent_workers=True" if stays else "")
+    times = {"accumulate": "accumulation over "}
     return times.get(what, what + " ") + number.replace("x", "× ")
 
 
@@ -180,8 +184,7 @@ def _loaders(found: Found) -> Iterator[Cause]:
     if gained_s < _CLOSED_FRAC * _gap_s(found):
         return
     wait = format_percent(_gap_s(found) / own_s)
-    stays = ", persistent_workers=True" if found.named("persistent") else ""
-    remedy = f"num_workers={workers}{stays}"
+    remedy = words(best)
     if now == 0:
         text = f"no loader workers: input takes {wait} of a step, in the training process itself"
         yield from _tried(found, best, "no-workers", text, remedy)
@@ -423,11 +426,11 @@ def _ranks(found: Found) -> Iterator[Cause]:
     comm_s = own_s - slow_s
     if comm_s > 0:
         text = f"the all-reduce takes {format_duration(comm_s)} of each step that nothing hides"
-        remedy = f"accumulate over {_ACCUMULATED} batches, no_sync() in all but the last"
-        promised = _less(found, comm_s * (1 - 1 / _ACCUMULATED))
-        yield _cause(
-            found, "all-reduce", text, remedy, promised, "predicted", changes_training=True
-        )
+        for name in dict.fromkeys(b.name for b in found.blocks):
+            what, _, number = name.partition(" ")
+            if what == "accumulate":
+                remedy = f"accumulate over {number} batches, no_sync() in all but the last"
+                yield from _tried(found, name, "all-reduce", text, remedy, changes_training=True)
 
 
 def _median(values: Sequence[float]) -> float:

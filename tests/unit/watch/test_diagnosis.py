@@ -54,6 +54,39 @@ def test_time_in_line_for_a_core_is_no_part_of_a_step():
     assert ranked_causes(found) == ()
 
 
+def test_time_in_line_behind_its_own_workers_is_a_part_of_a_step():
+    alone = {"machine": [1.0, 2.0, 2.0, 0.0], "cpu_ns": 0.5e9}
+    shared = {"machine": [1.0, 2.0, 1.25, 0.0], "cpu_ns": 0.5e9}
+    found = _found(
+        _block("own", 30.0, stood_ms=20.0, **alone),
+        _block("workers 2", 30.0, stood_ms=20.0, **shared),
+        facts={"num_workers": 2},
+    )
+    assert found.step_s("own") == pytest.approx(0.050, rel=1e-3)
+    assert found.step_s("workers 2") == pytest.approx(0.040, rel=1e-3)  # Half of it.
+
+
+def test_where_workers_set_the_pace_it_is_what_they_stood_that_counts():
+    parts = {"wait": 8 * 50e6, "forward": 0, "backward": 0, "update": 0}
+    block = _block("own", 80.0, stood_ms=20.0, machine=[1.0, 2.0, 1.0, 0.32], parts=parts)
+    (own,) = _found(block, facts={"num_workers": 1}).named("own")
+    assert own.step_s == pytest.approx(0.060, rel=1e-3)  # The worker stood 320 ms in eight steps.
+
+
+def test_what_a_step_takes_has_its_share_of_the_beginning_of_an_epoch():
+    facts = {"epoch_steps": 100, "num_workers": 1}
+    begun = _block("own", 20.0, begins=[[0, 520e6, 0.0]])
+    found = _found(begun, _block("own", 20.0), _block("replay", 20.0), facts=facts)
+    assert found.step_s("own") == pytest.approx(0.025, rel=1e-3)
+    assert found.step_s("replay") == pytest.approx(0.020, rel=1e-3)
+
+
+def test_a_beginning_among_the_measured_steps_counts_once():
+    begun = _block("own", 20.0, begins=[[3, 1020e6, 0.0]])
+    begun["steps"][3] = 1020e6
+    assert _found(begun, facts={"epoch_steps": 100}).step_s("own") == pytest.approx(0.030, rel=1e-3)
+
+
 def test_what_changes_numbers_comes_after_what_does_not():
     rounds = [_block("own", 60.0), _block("bf16", 20.0), _block("threads 1", 50.0)] * 3
     kinds = [one.kind for one in ranked_causes(_found(*rounds, facts={"num_threads": 16}))]
@@ -93,13 +126,23 @@ def test_a_slow_rank_is_named():
     ranks = []
     for number, alone in enumerate((20.0, 35.0)):
         rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"))
-        blocks = [_block("own", 40.0), _block("no sync", alone)] * 2
+        blocks = [_block("own", 40.0), _block("no sync", alone), _block("accumulate 4", 37.0)] * 2
         rank.events = {"trials": [{**_FACTS, **facts}], "block": blocks}
         ranks.append(rank)
     causes = ranked_causes(found_in(ranks))
     assert [one.kind for one in causes] == ["slow-rank", "all-reduce"]
     assert causes[0].text.startswith("rank 1 takes")
     assert causes[0].step_s.mid == pytest.approx(0.025, rel=1e-3)
+    assert causes[1].step_s.mid == pytest.approx(0.037, rel=1e-3)
+    assert causes[1].known_by == "tried"
+
+
+def test_accumulated_steps_count_with_the_update_that_they_share():
+    walls = [1e6 * one for one in (10.0, 10.0, 10.0, 50.0) * 3]
+    tried = _block("accumulate 4", 0.0, settings={"accumulated": 4})
+    tried.update(steps=walls, stood=[0.0] * 12)
+    found = _found(_block("own", 50.0), tried)
+    assert found.step_s("accumulate 4") == pytest.approx(0.020)
 
 
 def test_a_crowd_is_other_programs_not_the_threads_of_the_script():

@@ -20,6 +20,7 @@ class Settings:
         self._undo = []
         self._autocast = None
         self._entered = None
+        self._accumulation = None
         self.was_autocast = False
         hooks = torch.nn.modules.module
         self._seeing = hooks.register_module_forward_pre_hook(self._see_precision)
@@ -83,8 +84,14 @@ class Settings:
         while self._undo:
             self._undo.pop()()
 
-    def batch_comes(self):
-        """A batch is handed out: the forward pass begins."""
+    def batch_comes(self, is_new_step):
+        """A batch is handed out: the forward pass begins.
+
+        Args:
+            is_new_step: Whether it is the first of its step.
+        """
+        if self._accumulation is not None and is_new_step:
+            self._accumulation.step_begins()
         if self._autocast is not None and self._entered is None:
             self._entered = self.torch.autocast(*self._autocast)
             self._entered.__enter__()
@@ -144,6 +151,20 @@ class Settings:
                 lambda one=one, before=before: setattr(one, "require_backward_grad_sync", before)
             )
 
+    def _set_accumulated(self, every):
+        self._accumulation = Accumulation(
+            every,
+            _alive(self.torch.optim.Optimizer),
+            _alive(self.torch.nn.parallel.DistributedDataParallel),
+            self.marks,
+        )
+
+        def off():
+            self._accumulation.undo()
+            self._accumulation = None
+
+        self._undo.append(off)
+
     def _set_fp32(self, _value):
         torch = self.torch
         changed = [t for t in self._doubles() if t.is_floating_point()]
@@ -190,6 +211,63 @@ class Settings:
         """What they took."""
         lines, self.lines = self.lines, None
         return lines.end()
+
+
+class Accumulation:
+    """All-reduce and update in one of so many steps; in the others gradients are added up."""
+
+    def __init__(self, every, optimizers, wrapped, marks):
+        self.every, self.wrapped, self.marks = every, wrapped, marks
+        self.num_steps = 0
+        self._undo = []
+        for one in optimizers:
+            self._replace(one)
+
+    def step_begins(self):
+        """The last of them reduces."""
+        self.num_steps += 1
+        for one in self.wrapped:
+            one.require_backward_grad_sync = self._is_last()
+
+    def undo(self):
+        """Each step for itself, as it was."""
+        for one in self.wrapped:
+            one.require_backward_grad_sync = True
+        while self._undo:
+            self._undo.pop()()
+
+    def _is_last(self):
+        return self.num_steps % self.every == 0
+
+    def _replace(self, optimizer):
+        kept = {name: optimizer.__dict__.get(name) for name in ("step", "zero_grad")}
+        plain_step, plain_zero = optimizer.step, optimizer.zero_grad
+        has_stepped = True
+
+        def step(*args, **kwargs):
+            nonlocal has_stepped
+            if self._is_last():
+                has_stepped = True
+                return plain_step(*args, **kwargs)
+            self.marks.before_update(optimizer, args, kwargs)
+            self.marks.after_update(optimizer, args, kwargs)
+            return None
+
+        def zero_grad(*args, **kwargs):
+            nonlocal has_stepped
+            if has_stepped:
+                has_stepped = False
+                plain_zero(*args, **kwargs)
+
+        def back():
+            for name, value in kept.items():
+                if value is None:
+                    delattr(optimizer, name)
+                else:
+                    setattr(optimizer, name, value)
+
+        optimizer.step, optimizer.zero_grad = step, zero_grad
+        self._undo.append(back)
 
 
 def _cast(torch, tensors, dtype):

@@ -84,7 +84,8 @@ class Trials:
 
     def next_of(self, iterator, plain_next):
         """The batch that a loader gives now."""
-        if self.has_updated:
+        is_new_step = self.has_updated
+        if is_new_step:
             self.has_updated = False
             self.frame = sys._getframe(2)
             self._end_of_step()
@@ -98,7 +99,7 @@ class Trials:
             del kept[:-_NUM_KEPT_BATCHES]
         else:
             batch = self._fed(iterator)
-        self.settings.batch_comes()
+        self.settings.batch_comes(is_new_step)
         return batch
 
     def _fed(self, iterator):
@@ -175,14 +176,17 @@ class Trials:
     def _count(self, now, rows):
         block = self.block
         block["seen"] += 1
+        taken_ns, waited_ns = now - self.since_ns, stood_ns() - self.stood_ns
+        if self._has_begun():
+            block["begins"].append([len(block["steps"]), taken_ns, waited_ns])
         if block["seen"] <= block["warm"]:
             if block["seen"] == block["warm"]:
                 self._measure_begins()
             elif block["seen"] == 1 and block.get("lines"):
                 self.settings.lines_begin(self.frame)
             return
-        block["steps"].append(now - self.since_ns)
-        block["stood"].append(stood_ns() - self.stood_ns)
+        block["steps"].append(taken_ns)
+        block["stood"].append(waited_ns)
         for place, part in enumerate(_PARTS, 2):
             block["parts"][part] += sum(row[place] for row in rows)
         block["num_batches"] += sum(row[6] for row in rows)
@@ -191,6 +195,18 @@ class Trials:
             self._end_block()
             self._next_block()
             self.is_inside = False
+
+    def _has_begun(self):
+        """Whether a loader began an epoch in this step."""
+        feeds = self._feeds_of(self.block)
+        has_begun = any(feed.has_begun for feed in feeds)
+        for feed in feeds:
+            feed.has_begun = False
+        return has_begun
+
+    def _feeds_of(self, block):
+        how = json.dumps(block["feed"])
+        return [feed for key, feed in self.feeds.items() if key[1] == how]
 
     def _is_hopeless(self):
         """Whether a block is far slower than the script; ranks stay in step, so one alone asks."""
@@ -214,11 +230,8 @@ class Trials:
         block["machine"] = [b - a for a, b in zip(block["machine"], machine_use())]
         block["cpu_ns"] = time.thread_time_ns() - block["cpu_ns"]
         block["num_saves"] = self.scratch.num_saves - block["num_saves"]
-        feeds = [feed for key, feed in self.feeds.items() if key[1] == json.dumps(block["feed"])]
-        block["num_epochs"] = sum(feed.num_epochs for feed in feeds)
-        for feed in feeds:
-            feed.num_epochs = 0
         if block["is_last_use"]:
+            feeds = self._feeds_of(block)
             self.feeds = {k: v for k, v in self.feeds.items() if v not in feeds}
             for feed in feeds:
                 feed.close()
@@ -240,8 +253,11 @@ class Trials:
                 continue
             rest = [one for one in self.plan if one.get("feed") == block["feed"]]
             is_last_use = not rest and block["feed"]["as"] == "loader"
-            self.block = dict(block, steps=[], stood=[], seen=0, num_batches=0)
+            self.block = dict(block, steps=[], stood=[], begins=[], seen=0, num_batches=0)
             self.block.update(is_last_use=is_last_use, parts=dict.fromkeys(_PARTS, 0))
+            for feed in [self._feed(iterator) for iterator in self.called]:
+                if block.get("is_new"):
+                    feed.renew()
             self.log.event("trial", name=block["name"])
             self.log.flush()
             self.settings.make(block["settings"])
@@ -299,7 +315,7 @@ class Feed:
     def __init__(self, loader, iterator=None):
         self.loader = loader
         self.iterator = iterator
-        self.num_epochs = 0
+        self.has_begun = False
 
     def next(self):
         """The next batch; a new epoch begins when one has ended."""
@@ -308,12 +324,17 @@ class Feed:
                 from torch.utils.data import DataLoader
 
                 self.iterator = DataLoader.__iter__(self.loader)
-                self.num_epochs += 1
+                self.has_begun = True
             try:
                 return next(self.iterator)
             except StopIteration:
                 self.iterator = None
         raise StopIteration
+
+    def renew(self):
+        """Leave the rest of an epoch out; workers that stay are left alone."""
+        if not getattr(self.loader, "persistent_workers", False):
+            self.close()
 
     def close(self):
         """End its workers.
@@ -331,11 +352,14 @@ class Feed:
 class Replay:
     """The same few batches again and again."""
 
-    num_epochs = 0
+    has_begun = False
 
     def __init__(self, batches):
         self.batches = batches
         self.place = 0
+
+    def renew(self):
+        """They never end."""
 
     def next(self):
         """The next of them; a container of its own, its tensors shared."""
@@ -438,28 +462,43 @@ def stood_ns(task="thread-self"):
 def machine_use():
     """Seconds so far.
 
-    By the clock, of all cores busy, of this process with its children, and that its children stood
-    in line for a core.
+    By the clock, that the cores it may use were busy, of this process with its children, and that
+    its children stood in line for a core.
     """
-    busy_s = 0.0
-    try:
-        with open("/proc/stat") as file:
-            user, nice, system, _, _, irq, soft, steal = map(int, file.readline().split()[1:9])
-        busy_s = (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        pass
     found = os.times()
     own_s = found.user + found.system + found.children_user + found.children_system
-    stood_s = 0.0
-    for child in _children():
-        stood_s += stood_ns(child.pid) / 1e9
-        try:
-            with open("/proc/%d/stat" % child.pid) as file:
-                words = file.read().rpartition(")")[2].split()
-            own_s += (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError, IndexError):
-            continue
-    return [time.monotonic(), busy_s, own_s, stood_s]
+    children = [_child_use(child.pid) for child in _children()]
+    own_s += sum(used for used, _ in children)
+    stood_s = sum(stood for _, stood in children)
+    return [time.monotonic(), _busy_s(), own_s, stood_s]
+
+
+def _child_use(pid):
+    """Seconds that a worker ran, and that its threads stood in line: a batch waits for them all."""
+    try:
+        tasks = os.listdir("/proc/%d/task" % pid)
+        with open("/proc/%d/stat" % pid) as file:
+            words = file.read().rpartition(")")[2].split()
+        used_s = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0, 0.0
+    return used_s, sum(stood_ns("%d/task/%s" % (pid, task)) for task in tasks) / 1e9
+
+
+def _busy_s():
+    """Seconds that the cores which this process may use were busy so far."""
+    ticks = 0
+    try:
+        cores = {"cpu%d" % one for one in os.sched_getaffinity(0)}
+        with open("/proc/stat") as file:
+            for line in file:
+                name, *times = line.split()
+                if name in cores:
+                    user, nice, system, _, _, irq, soft, steal = map(int, times[:8])
+                    ticks += user + nice + system + irq + soft + steal
+    except (OSError, ValueError, AttributeError):
+        return 0.0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _children():

@@ -18,6 +18,8 @@ _LARGE_BATCH = 512
 _LAST_FRAC = 0.75
 #: What takes so much longer is not tried again.
 _SLOWER = 1.15
+#: Steps that are made one where an all-reduce is to be paid less often.
+_ACCUMULATED = 4
 #: Epochs of fewer steps show what starting their workers costs.
 _SHORT_EPOCH = 200
 OWN = {"as": "own"}
@@ -36,7 +38,8 @@ def chunk(number, facts, results, elapsed_s, options):
     """
     skipped = set(options.get("skip", ()))
     if options.get("is_measured_only"):
-        found = [block("own", facts, is_cold=True)] * _NUM_MEASURED if number == 1 else []
+        own = block("own", facts, is_cold=True)
+        found = [dict(own, is_new=True)] + [own] * (_NUM_MEASURED - 1) if number == 1 else []
     elif number == 1:
         found = _first(facts)
     elif number <= _NUM_ROUNDS + 1 and elapsed_s < _LAST_FRAC * options["limit_s"]:
@@ -74,6 +77,8 @@ def block(name, facts, feed=OWN, settings=None, **more):
         more["warm"] = more.get("warm", 2) + ahead
     if more.get("longer", 1.0) > 1.0:
         steps = max(4, steps)
+    together = (settings or {}).get("accumulated", 1)
+    steps = together * -(-steps // together)
     found = {"name": name, "feed": feed, "settings": settings or {}, "warm": 2, "num_steps": steps}
     found.update(more)
     return found
@@ -81,10 +86,13 @@ def block(name, facts, feed=OWN, settings=None, **more):
 
 def _first(facts):
     ahead = (facts["num_workers"] or 0) * facts["prefetch_factor"]
-    pair = [block("own", facts, is_cold=True), block("replay", facts, REPLAY)]
+    own, replay = block("own", facts, is_cold=True), block("replay", facts, REPLAY)
     return [
-        *pair,
-        *pair,
+        # From the beginning of an epoch, so that what that costs is seen once.
+        dict(own, is_new=True),
+        replay,
+        own,
+        replay,
         block("lines", facts, REPLAY, lines=True, warm=3, num_steps=LEAST_STEPS),
         {"name": "drain", "probe": "drain", "num_skipped": ahead},
         {"name": "batch", "probe": "batch"},
@@ -120,14 +128,14 @@ def _variants(facts, results):
 def _loaders(facts, results):
     cores, now, epoch = facts["num_cores"], facts["num_workers"], facts["epoch_steps"]
     wanted = sorted({1, 2, min(4, 2 * cores), cores // 2, cores} - {0, now})
-    is_restarting = bool(now and not facts["persistent"] and epoch and epoch < _SHORT_EPOCH)
+    is_short = bool(not facts["persistent"] and epoch and epoch < _SHORT_EPOCH)
     found = []
     for workers in wanted:
-        feed = {"as": "loader", "workers": workers}
-        if is_restarting:
-            feed["persistent"] = True
-        found.append(block("workers %d" % workers, facts, feed))
-    if is_restarting:
+        name, feed = "workers %d" % workers, {"as": "loader", "workers": workers}
+        if is_short:
+            name, feed["persistent"] = name + " persistent", True
+        found.append(block(name, facts, feed))
+    if is_short and now:
         feed = {"as": "loader", "workers": now, "persistent": True}
         found.append(block("persistent", facts, feed))
     batch = next((one for one in results if one["name"] == "batch"), {})
@@ -156,6 +164,7 @@ def _settings(facts):
         yield "all used", {"find_unused": False}
     if facts["is_ddp"]:
         yield "no sync", {"sync": False}
+        yield "accumulate %d" % _ACCUMULATED, {"accumulated": _ACCUMULATED}
 
 
 def _larger(facts, replay_s):
