@@ -45,6 +45,7 @@ def without_marks() -> Iterator[None]:
     for name in ("_profile_name", "_num_yielded"):
         properties[name] = _BaseDataLoaderIter.__dict__[name]
         delattr(_BaseDataLoaderIter, name)
+    _BaseDataLoaderIter._num_yielded = sys.modules["_paceline_torch_steps"]._Plain()
     try:
         yield
     finally:
