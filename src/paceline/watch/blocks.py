@@ -150,7 +150,7 @@ def found_in(training: Sequence[RankEvents]) -> Found:
 
 def _is_whole(event: Mapping[str, Any]) -> bool:
     steps, stood, machine = (event.get(name) or () for name in ("steps", "stood", "machine"))
-    return bool(steps) and len(steps) == len(stood) and len(machine) == 4
+    return bool(steps) and len(steps) == len(stood) and len(machine) >= 4
 
 
 def _block(
@@ -219,9 +219,13 @@ def _stood_ns(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> lis
     A script with as many runnable threads as cores, or fewer, stands in line for others alone.
     With more, a thread also stands behind the script's own workers, threads and ranks, which is a
     part of the step on a calm machine too: each has its share of the line as it has of the cores.
-    Where the script waits for its workers, a step takes what they take, and what they stood counts.
+    Where the script waits for its workers, a step takes what they take, and what they stood counts;
+    ranks that reduce gradients wait for the slowest of them and of the threads that exchange.
     """
     is_team = _threads(row[0], facts) * len(row) > facts.get("num_cores", 1)
+    ranks_ns = max(
+        _others_share(e, row, facts) * (sum(e["stood"]) + 1e9 * sum(e["machine"][4:])) for e in row
+    )
     found: list[Sequence[float]] = []
     for e in row:
         share, workers = _others_share(e, row, facts), _workers(e, facts)
@@ -233,6 +237,9 @@ def _stood_ns(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> lis
             theirs_ns = share * 1e9 * max(0.0, e["machine"][3]) / workers
             lost_ns = min(waited_ns + sum(stood_ns), theirs_ns)
             stood_ns = [lost_ns / len(stood_ns)] * len(stood_ns)
+        elif len(row) > 1:
+            idle_ns = sum(e["steps"]) - e.get("cpu_ns", 0)
+            stood_ns = [min(idle_ns, ranks_ns) / len(stood_ns)] * len(stood_ns)
         found.append(stood_ns)
     return found
 

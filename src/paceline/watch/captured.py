@@ -12,6 +12,7 @@ from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.workload import Workload
 from paceline.model.reading.load import load_workload, workload_from_report
 from paceline.model.rewrite.optimizer import find_optimizer
+from paceline.units import format_count
 
 CAPTURE_FILE = "capture.json"
 MODEL_FILE = "model.npz"
@@ -66,7 +67,7 @@ class CapturedJob:
     def words(self) -> dict[str, str]:
         """As printed."""
         found = {
-            "": f"{self.model} ({self.num_parameters / 1e6:.3g} M parameters)",
+            "": f"{self.model} ({format_count(self.num_parameters)} parameters)",
             "batch": str(self.batch) + (f" × {self.microbatches}" * (self.microbatches > 1)),
             "seq": str(self.seq or ""),
             "optimizer": self.optimizer or self.optimizer_class,

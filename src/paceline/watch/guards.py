@@ -197,7 +197,9 @@ def _stalled(look: Look, slowest: StepTimes | None) -> Iterator[Notice]:
         standing(rank, silent_s) for rank, silent_s in zip(look.ranks, look.silent_s, strict=True)
     ]
     alive = [one for one in where if not one.has_ended]
-    if not alive or not all(one.quiet_s >= limit_s for one in alive):
+    gone = {one.rank for one, is_gone in zip(look.ranks, look.gone, strict=False) if is_gone}
+    there = [one for one in alive if one.rank not in gone]
+    if not there or not all(one.quiet_s >= limit_s for one in there):
         return
     ended = [one for one in where if one.has_ended and one.is_early(where)]
     guilty = ended or [one for one in alive if not one.is_waiting_for_others] or alive

@@ -199,19 +199,20 @@ def _differences(
             ratio = line.measured / line.predicted.mid
             way = f"{ratio - 1:.0%} slower" if ratio > 1 else f"{1 - ratio:.0%} faster"
             found.append(f"a step is {way} than predicted, outside its interval")
-            if crowded is not None and crowded > _NOTABLE_FRAC:
-                found.append(
-                    f"the training thread stood {crowded:.0%} of its time in line for a core"
-                )
+    if crowded is not None and crowded > _NOTABLE_FRAC:
+        found.append(
+            f"the training thread stood {crowded:.0%} of its time in line for a core: other "
+            "programs, or more threads than cores"
+        )
     if steps is not None and steps.mean_s > 0:
         waiting = steps.wait_s / steps.mean_s
         if waiting > _NOTABLE_FRAC:
             found.append(f"waiting for input takes {waiting:.0%} of a step")
         if steps.mean_s > (1 + _NOTABLE_FRAC) * steps.step_s:
-            more = steps.mean_s / steps.step_s - 1
+            times = steps.mean_s / steps.step_s
             found.append(
-                f"some steps are long: their mean is {more:.0%} above their median "
-                "(saves, evaluation, epochs that begin)"
+                f"some steps are long: their mean is {times:,.3g} times their median "
+                "(saves, evaluation, epochs that begin, a crowded machine)"
             )
     return found
 

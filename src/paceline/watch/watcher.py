@@ -24,6 +24,8 @@ from paceline.writing import write_whole
 
 _EXPECTATION_FILE = "expectation.json"
 _NOTICES_FILE = "notices.jsonl"
+#: What stands in its place where nothing is expected: why.
+_WHY = "why_unpredicted"
 #: Without a line of any process after so long, the observer is not there.
 _UNSEEN_S = 60.0
 
@@ -199,9 +201,10 @@ class Watcher:
                 self.expectation = self._expect(self.job, report, device)
             except PacelineError as error:
                 self.why_unpredicted = str(error)
-            else:
-                self._keep_expectation()
+            self._keep_expectation()
         self._say(self._first_line())
+        if self.expectation is None:
+            self._say(f"  not predicted: {self.why_unpredicted}")
 
     def _first_line(self) -> str:
         assert self.job is not None
@@ -210,7 +213,7 @@ class Watcher:
         read = " · ".join(f"{name} {value}".strip() for name, value in self.job.words.items())
         expected = self.expectation
         if expected is None:
-            return f"{read} · not predicted: {self.why_unpredicted}"
+            return read
         unplanned = expected.unplanned(self.job)
         words = [read, *([f"not as planned: {unplanned}"] if unplanned else [])]
         if (step := expected.step_s) is not None:
@@ -234,8 +237,8 @@ class Watcher:
         self._say(f"  {notice.remedy}")
 
     def _keep_expectation(self) -> None:
-        text = json.dumps(asdict(self.expectation)) if self.expectation else "null"
-        write_whole(self.run.folder / _EXPECTATION_FILE, text + "\n")
+        kept = asdict(self.expectation) if self.expectation else {_WHY: self.why_unpredicted}
+        write_whole(self.run.folder / _EXPECTATION_FILE, json.dumps(kept) + "\n")
 
 
 def read_expectation(folder: Path) -> Expectation | None:
@@ -251,6 +254,16 @@ def read_expectation(folder: Path) -> Expectation | None:
         return Expectation(**values)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _why_unpredicted(folder: Path) -> str:
+    """Why nothing was expected of a run, as it was kept."""
+    try:
+        found = json.loads((folder / _EXPECTATION_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    why = found.get(_WHY) if isinstance(found, dict) else None
+    return why if isinstance(why, str) else "nothing was expected of it"
 
 
 def _interval(value: Any) -> Any:
@@ -281,7 +294,7 @@ def summary_of(run: Run) -> RunSummary:
         run,
         events,
         expectation=read_expectation(run.folder),
-        why_unpredicted="nothing was expected of it",
+        why_unpredicted=_why_unpredicted(run.folder),
         job=None if job is None else job.words,
         billed_usd=billed_usd(run),
         notices=[f"{one.text}; {one.remedy}" for one in read_notices(run.folder)],

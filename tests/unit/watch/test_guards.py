@@ -135,6 +135,14 @@ def test_a_rank_that_has_ended_while_another_waits_is_named():
     assert "rank 1 has ended after step 300" in notice.text
 
 
+def test_ranks_that_are_gone_stall_nobody():
+    failed, gone = _rank(0), _rank(1, steps=2)
+    failed.events["failure"] = [{"event": "failure", "message": "reset by peer"}]
+    failed.events["end"] = [{"event": "end"}]
+    (notice,) = _look(failed, gone, silent_s=61.0, gone=[True, True])
+    assert notice.kind == "lost"
+
+
 def test_a_rank_that_holds_the_interpreter_says_nothing_and_is_told():
     (notice,) = _look(_rank(), silent_s=61.0)
     assert "holds the interpreter" in notice.text

@@ -78,7 +78,7 @@ def summary_lines(summary: RunSummary) -> Iterator[str]:
 
 def job_line(summary: RunSummary) -> str:
     """What was read out of the script."""
-    return " · ".join(f"{name} {value}" for name, value in summary.job.items())
+    return " · ".join(f"{name} {value}".strip() for name, value in summary.job.items())
 
 
 def steps_line(summary: RunSummary) -> str:
@@ -101,7 +101,7 @@ def parts_text(steps: StepTimes) -> str:
         "forward": steps.forward_s,
         "backward" if steps.update_s else "backward and optimizer": steps.backward_s,
         "optimizer": steps.update_s,
-        "rest": steps.rest_s,
+        "rest" if steps.forward_s else "forward and rest": steps.rest_s,
     }
     shown = {name: value for name, value in parts.items() if value > 0}
     whole = max(steps.mean_s, 1e-12)

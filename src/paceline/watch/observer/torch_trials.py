@@ -462,27 +462,36 @@ def stood_ns(task="thread-self"):
 def machine_use():
     """Seconds so far.
 
-    By the clock, that the cores it may use were busy, of this process with its children, and that
-    its children stood in line for a core.
+    By the clock, that the cores it may use were busy, of this process with its children, that its
+    children stood in line for a core, and that the other threads of this process did.
     """
     found = os.times()
     own_s = found.user + found.system + found.children_user + found.children_system
     children = [_child_use(child.pid) for child in _children()]
     own_s += sum(used for used, _ in children)
     stood_s = sum(stood for _, stood in children)
-    return [time.monotonic(), _busy_s(), own_s, stood_s]
+    threads_s = _stood_s(os.getpid()) - stood_ns() / 1e9
+    return [time.monotonic(), _busy_s(), own_s, stood_s, threads_s]
 
 
 def _child_use(pid):
     """Seconds that a worker ran, and that its threads stood in line: a batch waits for them all."""
     try:
-        tasks = os.listdir("/proc/%d/task" % pid)
         with open("/proc/%d/stat" % pid) as file:
             words = file.read().rpartition(")")[2].split()
         used_s = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError):
         return 0.0, 0.0
-    return used_s, sum(stood_ns("%d/task/%s" % (pid, task)) for task in tasks) / 1e9
+    return used_s, _stood_s(pid)
+
+
+def _stood_s(pid):
+    """Seconds that all threads of a process stood in line for a core."""
+    try:
+        tasks = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return 0.0
+    return sum(stood_ns("%d/task/%s" % (pid, task)) for task in tasks) / 1e9
 
 
 def _busy_s():
