@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 from pathlib import Path
 
@@ -223,7 +223,12 @@ def main() -> None:
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:
         lines = list(part(int(sys.argv[2]) if sys.argv[2:] else number, Path(folder)))
-    text = "\n".join((f"## {heading}", "", f"{date.today()}, `watch_soak.py {name}`.", "", *lines))
+    write_part(heading, (f"{date.today()}, `watch_soak.py {name}`.", "", *lines))
+
+
+def write_part(heading: str, lines: Iterable[str]) -> None:
+    """Put lines under a heading of the page, in the place of those that stood there."""
+    text = "\n".join((f"## {heading}", "", *lines))
     page = HERE / "watch.md"
     old = page.read_text()
     found = re.search(rf"## {heading}\n.*?(?=\n## |\Z)", old, re.S)

@@ -22,8 +22,10 @@ class Files(Dataset):
         return np.load(self.paths[index])[:4096], index % 10
 
 
-loader = DataLoader(Files(sys.argv[1]), batch_size=8, shuffle=True, num_workers=1)
-model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.Linear(1024, 10))
+loader = DataLoader(
+    Files(sys.argv[1]), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True
+)
+model = nn.Sequential(nn.Linear(4096, 1024), nn.ReLU(), nn.Linear(1024, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _epoch in range(1000):
     for x, y in loader:

@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.set_num_threads(1)
 data = TensorDataset(torch.randn(6400, 3, 32, 32), torch.randint(0, 10, (6400,)))
-loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=1)
+loader = DataLoader(data, batch_size=64, shuffle=True, num_workers=1, persistent_workers=True)
 model = nn.Sequential(
     nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, stride=2, padding=1),
     nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),

@@ -5,19 +5,19 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-torch.set_num_threads(1)
+torch.set_num_threads(2)
 
 
 class Signals(Dataset):
     def __len__(self):
-        return 6400
+        return 51200
 
     def __getitem__(self, index):
         wave = np.random.default_rng(index).standard_normal(2048)
         return np.abs(np.fft.rfft(wave))[:512].astype(np.float32), index % 10
 
 
-loader = DataLoader(Signals(), batch_size=64, shuffle=True, num_workers=1)
+loader = DataLoader(Signals(), batch_size=512, shuffle=True, num_workers=1, persistent_workers=True)
 model = nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.Linear(4096, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _epoch in range(100):
