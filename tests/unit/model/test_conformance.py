@@ -50,6 +50,8 @@ REWRITES = {
     "plain optimizer": {"optimizer_kernel": "plain"},
     "casts in inference": {"inference_format": "autocast"},
     "fused optimizer": {"optimizer_kernel": "fused"},
+    "early kernels of an engine": {"engine_kernels": "early"},
+    "portable kernels of an engine": {"engine_kernels": "portable"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }
 #: Rewrites that change what is trained or its loss, each of a model that has the modules.

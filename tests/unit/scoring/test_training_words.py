@@ -202,6 +202,11 @@ def test_optimizers_of_low_rank_update_in_backward() -> None:
     assert job.configuration.training_format == "pure"
 
 
+def test_narrow_weights_that_are_trained_are_taken_in_16_bits() -> None:
+    how = reading(extra="finetuning=pretraining", precision="int8 weights, bf16 compute")
+    assert (how.configuration.training_format, how.configuration.frozen_weights) == ("pure", "same")
+
+
 def test_memory_by_length_without_a_batch_is_that_of_one_sequence() -> None:
     without = {"batch_per_gpu": "", "seq_len": "2048"}
     assert reading(extra="memory_kind=peak;method=full", **without).batch_per_gpu == 1

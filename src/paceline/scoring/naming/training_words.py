@@ -243,7 +243,8 @@ def settings_of(remarks: Mapping[str, str], kept: Mapping[str, str]) -> dict[str
     found = {**kept, **dict(_found(remarks))}
     rank, weights = found.pop("lora_rank", _USUAL_RANK), found.pop("frozen_weights", "same")
     if not has_adapters(remarks):
-        return found
+        # No format below 16 bits is modelled for weights that are trained.
+        return {"training_format": "pure"} | found if weights != "same" else found
     modules = "|".join(dict.fromkeys(_patterns(remarks.get("lora_targets", ""))))
     adapters = {"lora_rank": rank, "lora_modules": modules, "frozen_weights": weights}
     return found | {name: value for name, value in adapters.items() if value}
