@@ -12,6 +12,7 @@ from paceline.errors import NoOfferError
 from paceline.model.reading.load import load_workload
 from paceline.planning.goal.goal import USUAL_DEVICES, Goal, Work
 from paceline.planning.planner import make_plan
+from paceline.planning.search.more_devices import usual_deadline_s
 
 TODAY = date(2026, 11, 20)
 CATALOG = load_catalog()
@@ -47,3 +48,15 @@ def test_a_stated_number_is_kept_and_a_loose_deadline_needs_no_more(name, work, 
 def test_a_batch_too_small_for_more_devices_is_no_lack_of_memory():
     with pytest.raises(NoOfferError, match="--deadline"):
         planned("bert-large", Work(num_epochs=3000), 36_000.0, "v100")
+
+
+def test_nobody_trains_for_years_who_does_not_ask_for_it():
+    """What is cheapest takes 200 days; within a quarter it is dearer, and the plan says so."""
+    work = Work(num_epochs=20_000)
+    plan = make_plan(load_workload("resnet50"), Goal(devices=("t4",)), work, AWS, today=TODAY)
+    assert plan.choices[0].time_s.mid < usual_deadline_s()
+    assert any("as long as people train" in one for one in plan.assumptions)
+    alone = Goal(devices=("t4",), max_devices=1)
+    slow = make_plan(load_workload("resnet50"), alone, work, AWS, today=TODAY)
+    assert slow.choices[0].time_s.mid > usual_deadline_s()
+    assert not any("as long as people train" in one for one in slow.assumptions)

@@ -54,6 +54,7 @@ class Question:
         calibration: Of the predictor.
         batch_limit: Most items per optimizer step where the goal states no global batch.
         is_widened: Whether more devices are tried than usual, as those keep no constraint.
+        has_usual_deadline: Whether the goal's deadline is the usual one, as none is stated.
     """
 
     workload: Workload
@@ -67,6 +68,7 @@ class Question:
     calibration: Calibration
     batch_limit: BatchLimit
     is_widened: bool = False
+    has_usual_deadline: bool = False
 
     @property
     def is_training(self) -> bool:

@@ -168,7 +168,8 @@ class _Unlimited:
     @classmethod
     def of(cls, question: Question, catalog: Catalog) -> _Unlimited:
         """What is left of a question."""
-        question = replace(question, goal=_without_limits(question.goal))
+        goal = _without_limits(question.goal)
+        question = replace(question, goal=goal, has_usual_deadline=False)
         names = [f.name for f in fields(Question) if f.name not in ("workload", "calibration")]
         return cls(
             catalog=catalog,

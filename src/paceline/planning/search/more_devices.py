@@ -1,4 +1,7 @@
-"""More devices than are usually tried, where a deadline or a rate cannot be kept with those."""
+"""More devices than are usually tried, where a deadline or a rate cannot be kept with those.
+
+And a deadline, where none is stated and what is cheapest would take longer than anybody trains.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.catalog.entities import Catalog
+from paceline.planning.forecast.question import Question
 from paceline.planning.goal.goal import USUAL_DEVICES
 from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.evaluation import objective_name
+from paceline.shipped import shipped_rows
+from paceline.units import DAY_S
 
 #: Most devices that are tried without being asked for: as Llama 3 was trained on.
 _MOST_DEVICES = 16_384
@@ -17,6 +24,40 @@ _MOST_DEVICES = 16_384
 _LOSS_FACTOR = 1.5
 #: Constraints that more devices can keep.
 _OF_TIME = ("--deadline", "--throughput")
+
+
+def planned_search(question: Question, catalog: Catalog) -> Search:
+    """The search that a plan is made from.
+
+    A training job that is to be cheap, whatever it takes, is done within `usual_deadline_s` if
+    anything is.
+
+    Args:
+        question: What is asked.
+        catalog: Devices and offers.
+    """
+    search = wide_enough(run_search(question, catalog), catalog)
+    if not _is_endless(search):
+        return search
+    goal = replace(question.goal, deadline_s=usual_deadline_s())
+    asked = replace(question, goal=goal, has_usual_deadline=True)
+    within = wide_enough(run_search(asked, catalog), catalog)
+    return within if within.is_feasible.any() else search
+
+
+def usual_deadline_s() -> float:
+    """How long a training job may take where nobody says so (``data/usual_deadline.csv``)."""
+    return float(shipped_rows("planning", "usual_deadline.csv")[0]["days"]) * DAY_S
+
+
+def _is_endless(search: Search) -> bool:
+    """Whether the cheapest takes longer than anybody trains, and no deadline is stated."""
+    goal, rows = search.goal, np.flatnonzero(search.is_feasible)
+    is_open = goal.deadline_s is None and objective_name(goal) == "cost"
+    if not is_open or not search.question.is_training or not len(rows):
+        return False
+    cheapest = rows[np.argmin(search.objective[rows])]
+    return bool(search.evaluation.time_s[cheapest] > usual_deadline_s())
 
 
 def wide_enough(search: Search, catalog: Catalog) -> Search:
@@ -67,3 +108,11 @@ def widened_text(search: Search) -> str:
         f"up to {search.goal.most_devices:,} devices, as {USUAL_DEVICES} are too slow "
         "(limit them with --max-devices)"
     )
+
+
+def usual_deadline_text(search: Search) -> str:
+    """That a deadline was assumed; empty where none was."""
+    if not search.question.has_usual_deadline:
+        return ""
+    days = round(usual_deadline_s() / DAY_S)
+    return f"done within {days} days, as long as people train (change with --deadline)"
