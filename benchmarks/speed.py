@@ -13,6 +13,7 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS
 
 import argparse
 import platform
+import resource
 import statistics
 import sys
 import tempfile
@@ -40,6 +41,19 @@ TABLE = Path(__file__).parent / "speed.md"
 NUM_RUNS = 7
 #: Calculon's exhaustive search on one such core (its own example, re-run), candidates per second.
 CALCULON_PER_S = 609
+#: Verbs with the largest ratio of their processor time to that of `import numpy`.
+FELT = (
+    ("plan resnet50", 5.0),
+    ("predict resnet50 --device a100", 3.0),
+    ("devices", 3.0),
+    ("offers", 3.0),
+    ("bill resnet50 --device a100", 3.0),
+    ("plan llama-3-8b --rewrite lora_rank=16 --tokens 10M", 25.0),
+    ("plan llama-3-8b --tokens 1B", 25.0),
+    ("plan llama-3-70b --tokens 1T --max-devices 8192", 80.0),
+)
+#: Runs of each of them, interleaved with `import numpy`.
+NUM_FELT_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,19 +82,54 @@ def whole_process(*arguments: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         for run in range(NUM_RUNS + 1):
             started = time.perf_counter()
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, *arguments],
-                {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder},
-                file_actions=_quiet(folder),
-            )
-            _, status, usage = os.wait4(pid, 0)
-            if status:
-                raise SystemExit(f"{arguments} ended with status {status}")
+            usage = _usage([*arguments], folder)
             if run:
                 seconds.append(time.perf_counter() - started)
                 resident.append(usage.ru_maxrss * 1024)
     return statistics.median(seconds), max(resident)
+
+
+def felt_figures() -> list[Figure]:
+    """Ratios of whole verbs to `import numpy`, both on one core and interleaved.
+
+    Processor time, which is what passes on a core that nobody else uses: other programs on the
+    machine do not count.
+    """
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with tempfile.TemporaryDirectory() as folder:
+        return [_felt(verb, most, folder) for verb, most in FELT]
+
+
+def _felt(verb: str, most: float, folder: str) -> Figure:
+    words = ["-m", "paceline", *verb.split()]
+    if verb.startswith("plan"):
+        words += ["-o", f"{folder}/plan.yaml"]
+    numpy_s, own_s, resident = [], [], 0
+    for run in range(NUM_FELT_RUNS + 1):
+        numpy, own = _usage(["-c", "import numpy"], folder), _usage(words, folder)
+        if run:
+            numpy_s.append(numpy.ru_utime + numpy.ru_stime)
+            own_s.append(own.ru_utime + own.ru_stime)
+            resident = max(resident, own.ru_maxrss * 1024)
+    ratio = statistics.median(own_s) / statistics.median(numpy_s)
+    note = (
+        f"{statistics.median(own_s):.2f} s of a core, {resident / 1e6:,.0f} MB; "
+        f"`import numpy` {statistics.median(numpy_s):.3f} s"
+    )
+    return Figure(name=f"`paceline {verb}`", value=ratio, target=most, unit="×", note=note)
+
+
+def _usage(arguments: list[str], folder: str) -> resource.struct_rusage:
+    """What a process that ends well uses; its sources are compiled into ``folder``."""
+    pid = os.posix_spawn(
+        sys.executable, [sys.executable, *arguments],
+        {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder},
+        file_actions=_quiet(folder),
+    )  # fmt: skip
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"{arguments} ended with status {status}")
+    return usage
 
 
 def _quiet(folder: str) -> list[tuple[object, ...]]:
@@ -190,6 +239,9 @@ def table(figures: list[Figure]) -> str:
         "|---|--:|--:|---|---|",
         *rows,
         "",
+        "Lines in × are the processor time of a whole process over that of `import numpy`, both on",
+        f"one core and interleaved; medians of {NUM_FELT_RUNS} runs.",
+        "",
         "How long tracing takes stands in [trace_speed.md](trace_speed.md).",
         "",
     ))  # fmt: skip
@@ -211,7 +263,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--print-only", action="store_true", help="leave speed.md as it is")
     arguments = parser.parse_args()
-    figures = [*process_figures(), predictions_per_s(), *candidates_per_s()]
+    figures = [*process_figures(), predictions_per_s(), *candidates_per_s(), *felt_figures()]
     text = table(figures)
     print(text)
     if not arguments.print_only:

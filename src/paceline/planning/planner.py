@@ -215,7 +215,8 @@ def _planned_workload(search: Search) -> PlannedWorkload:
 def _choices(search: Search, selection: Selection) -> tuple[PlannedChoice, ...]:
     first, last = _LABELS[objective_name(search.goal)]
     others = [row for row in selection.listed if row not in selection.near_misses]
-    labels = {others[-1]: last, others[0]: first}
+    by_median = selection.best if selection.leader is None else selection.leader
+    labels = {others[-1]: last, by_median: first}
     trains = search.workload.task == "train"
     choices = [_advised(search, selection, row) for row in selection.listed]
     return tuple(

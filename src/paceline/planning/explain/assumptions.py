@@ -7,7 +7,7 @@ from datetime import date
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS, OLD_CATALOGUE_DAYS
 from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
-from paceline.planning.explain.wording import cost_value_text, plural
+from paceline.planning.explain.wording import cost_value_text, matters_text, plural
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.rewrites import OF_A_SEARCH, usual_words
 from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
@@ -16,7 +16,8 @@ from paceline.planning.places.place_table import place_terms
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import cell_of, place_of
 from paceline.planning.search.evaluation import objective_name
-from paceline.planning.search.more_devices import widened_text
+from paceline.planning.search.more_devices import usual_deadline_text, widened_text
+from paceline.planning.search.preference import what_matters
 from paceline.planning.search.selection import Selection
 from paceline.units import format_bytes, format_duration, format_percent
 
@@ -54,6 +55,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         ),
         kernels_words(search.goal),
         _batch(search, selection.best),
+        usual_deadline_text(search),
         widened_text(search),
         _prices(search),
         _electricity(search),
@@ -88,7 +90,9 @@ def goal_text(search: Search) -> str:
     ]
     constraints = ", ".join(text for text in stated if text)
     chance = f" (chance ≥ {format_percent(goal.confidence)})" if constraints else ""
-    best_first = _OBJECTIVES[objective_name(goal)]
+    frac, matters = what_matters(search)
+    equal = f"; less than {format_percent(frac)} or {matters_text(search, matters)} is no gain"
+    best_first = _OBJECTIVES[objective_name(goal)] + (equal if matters else "")
     return f"{constraints}{chance}, {best_first}" if constraints else best_first
 
 

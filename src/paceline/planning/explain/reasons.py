@@ -20,15 +20,22 @@ from paceline.planning.explain.wording import (
     duration_up,
     failure_text,
     figures_text,
+    matters_text,
     more_text,
     objective_text,
     rounded_up,
 )
+from paceline.planning.goal.chance import chance_words
 from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import bound_word, cell_of, mfu_frac, place_of, strategy_of
 from paceline.planning.search.evaluation import IN_WATTS, Constraint, objective_name
-from paceline.planning.search.preference import Standing, competing, preferred_words
+from paceline.planning.search.preference import (
+    Standing,
+    better_chance,
+    competing,
+    preferred_words,
+)
 from paceline.planning.search.selection import Selection, best_of
 from paceline.units import format_percent, format_significant
 
@@ -56,8 +63,10 @@ def why(search: Search, selection: Selection) -> tuple[str, ...]:
     sentences = [_why_first(search, selection)]
     if selection.toss_up is not None:
         sentences.append(_why_toss_up(search, selection.best, selection.toss_up))
+    if selection.leader is not None and selection.leader != selection.toss_up:
+        sentences.append(_why_leader(search, selection.best, selection.leader))
     sentences += [_why_near_miss(search, selection.best, row) for row in selection.near_misses]
-    if selection.runner_up is not None and selection.runner_up != selection.toss_up:
+    if selection.runner_up not in (None, selection.toss_up, selection.leader):
         sentences.append(_why_runner_up(search, selection.best, selection.runner_up))
     note = input_note(search, selection.best)
     if note:
@@ -130,6 +139,8 @@ def _why_first(search: Search, selection: Selection) -> str:
         "performance-per-usd": "the cheapest per sample",
     }[objective_name(search.goal)]
     one_of = "as likely as any " if selection.toss_up is not None else ""
+    if not one_of and selection.leader is not None:
+        one_of = "as good as "
     kept = " that keeps the goal" if search.constraints else ""
     return (
         f"{candidate_name(search, best)} is {one_of}{superlative}{kept}: "
@@ -143,6 +154,19 @@ def _why_toss_up(search: Search, best: int, row: int) -> str:
     return (
         f"{TOSS_UP} {candidate_name(search, row)} ({strategy_of(search, row)}): "
         f"{figures_text(search, row)}, {better_words(search, row, best)}; the first choice "
+        f"{preferred_words(search, best, row)}"
+    )
+
+
+def _why_leader(search: Search, best: int, row: int) -> str:
+    """What the best by its median is, and why it stands behind what is as good."""
+    objective = float(search.objective[row])
+    amount = float(Standing.of(search).least_worse(objective)) - objective
+    chance = chance_words(better_chance(search, row, best, matters=True))
+    much = f", by more than {matters_text(search, amount)} in {chance}" if amount else ""
+    return (
+        f"{candidate_name(search, row)} ({strategy_of(search, row)}): {figures_text(search, row)}, "
+        f"{better_words(search, row, best)}{much}; the first choice "
         f"{preferred_words(search, best, row)}"
     )
 

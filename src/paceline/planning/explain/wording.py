@@ -59,6 +59,12 @@ def cost_value_text(search: Search, usd: float) -> str:
     return f"{format_usd(usd)} USD per million {search.workload.sample_unit}"
 
 
+def matters_text(search: Search, amount: float) -> str:
+    """An amount of the objective, such as ``1.07 USD``."""
+    is_time = objective_name(search.goal) == "time"
+    return format_duration(amount) if is_time else f"{format_usd(amount)} USD"
+
+
 def speed_text(search: Search, row: int) -> str:
     """What stands for time, with its unit."""
     evaluation = search.evaluation

@@ -1,9 +1,10 @@
 """Which of several plans stands first, where better within the noise is not better.
 
-Two plans are told apart where one is better at a stated chance. Of those that nothing is told to be
-better than, the simplest strategy stands first, then the fewest machines, the shortest time (of the
-fastest ones the lowest cost), and the most dependable provider. What errs the same way in both
-plans tells them not apart: the device and the kernels that they share, and the price list of one
+Two plans are told apart where one is better by what matters to a buyer, at a stated chance. Of
+those that nothing is told to be better than, the simplest strategy stands first, then the fewest
+machines, the shortest time (of the fastest ones the lowest cost), the fewest devices, and the most
+dependable provider. What errs the same way in both plans tells them not apart: the model, the
+device and the kernels that they share, how its devices are joined, and the price list of one
 provider.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.strategy.complexity import complexity
@@ -22,17 +24,35 @@ from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf, normal_quan
 from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.evaluation import objective_log_sigma, objective_name
+from paceline.planning.search.evaluation import (
+    hour_value_usd,
+    objective_log_sigma,
+    objective_name,
+)
 from paceline.planning.search.pareto import Index
 from paceline.planning.search.script import worth_writing
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.gaussian_process import Spreads
 from paceline.shipped import shipped_rows
+from paceline.units import HOUR_S
+
+UInt64Array = npt.NDArray[np.uint64]
 
 #: `STATED_CHANCE` in standard deviations.
 _Z = normal_quantile(STATED_CHANCE)
+#: Nobody takes another plan for a smaller share of a job's cost, or of its time …
+_MATTERS_FRAC = 0.1
+#: … or for what a person earns in so long, who reads about it.
+_MATTERS_S = 60.0
 #: Times that differ by less than this factor are called the same; costs likewise.
-_SAME_FACTOR = 1.05
+_SAME_FACTOR = 1.25
+#: So is what passes while a machine is set up: this long beside every time, for what it costs.
+_SAME_S = 900.0
+#: Share of a step's variance that steps of its model have in common on all devices: of 1,639 pairs
+#: of GPUs in Lambda's PyTorch suite, each pair on one model, without the worst twentieth of errors.
+_WITHIN_MODEL_FRAC = 0.35
+#: Figures are drawn so many times, as far out as so many standard deviations.
+_NUM_DRAWS, _DRAWN_SIGMA = 512, 2.0
 #: Rank of the most complex strategy in which every rank holds whole layers.
 _UNSPLIT_RANK = 2
 #: From the least dependable on.
@@ -55,9 +75,12 @@ class Standing:
         price_list: A number for each provider, device and way of paying.
         kinds: What the strategy asks of a script.
         order: Keys by which candidates that are not told apart are ordered, the first counts most,
-            (4, num_candidates).
+            (5, num_candidates).
         within_setting_frac: Share of a step's variance that another in its setting has too.
         within_device_frac: The same in another setting.
+        within_model_frac: Share that a step of the model on any other device has too.
+        matters_frac: Smallest gain that matters, as a share of the better objective, …
+        matters: … and at least.
     """
 
     objective: FloatArray
@@ -73,6 +96,9 @@ class Standing:
     order: FloatArray
     within_setting_frac: float
     within_device_frac: float
+    within_model_frac: float
+    matters_frac: float
+    matters: float
 
     @classmethod
     def of(cls, search: Search) -> Standing:
@@ -86,6 +112,7 @@ class Standing:
         steps = search.evaluation.steps
         alone = np.where(np.isnan(steps.device_log_sigma), steps.log_sigma, steps.device_log_sigma)
         within_setting, within_device = _shared_fracs(search.question.calibration)
+        matters_frac, matters = what_matters(search)
         return cls(
             objective=search.objective,
             log_sigma=objective_log_sigma(
@@ -102,6 +129,9 @@ class Standing:
             order=_order(search),
             within_setting_frac=within_setting,
             within_device_frac=within_device,
+            within_model_frac=_WITHIN_MODEL_FRAC,
+            matters_frac=matters_frac,
+            matters=matters,
         )
 
     def priced(self, rows: Index, objective: FloatArray, search: Search) -> Standing:
@@ -128,31 +158,113 @@ class Standing:
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
     def is_told_better(self, row: int, rows: Index) -> BoolArray:
-        """Whether a row is better than each of others at the stated chance."""
-        return self._is_told(row, rows, np.log(self.objective[rows] / self.objective[row]))
+        """Whether a row is better than each of others by what matters, at the stated chance."""
+        gain = np.log(self.objective[rows] / self.least_worse(self.objective[row]))
+        return self._is_told(row, rows, gain)
 
     def is_told_worse(self, row: int, rows: Index) -> BoolArray:
-        """Whether each of others is better than a row at the stated chance."""
-        return self._is_told(row, rows, np.log(self.objective[row] / self.objective[rows]))
+        """Whether each of others is better than a row by what matters, at the stated chance."""
+        gain = np.log(self.objective[row] / self.least_worse(self.objective[rows]))
+        return self._is_told(row, rows, gain)
+
+    def least_worse(self, objective: npt.ArrayLike) -> FloatArray:
+        """The smallest objective that is worse by what matters, of the shape of the better one."""
+        better = np.asarray(objective)
+        return np.asarray(better + np.maximum(self.matters_frac * better, self.matters))
+
+    def _most_better(self, objective: FloatArray) -> FloatArray:
+        """The largest objective that is better by what matters; the inverse of `least_worse`."""
+        lower = np.minimum(objective / (1.0 + self.matters_frac), objective - self.matters)
+        return np.asarray(np.maximum(lower, 0.0))
 
     def near(self, rows: Index) -> Index:
-        """Of these rows, those that none of them is told to be better than, in order."""
+        """Of these rows, those that may stand first, in order.
+
+        Nothing is told to be better than one of them, and its offer is as good as the best but for
+        what does not matter, at the stated chance; where no offer is, the likeliest.
+        """
         if not len(rows):
             return rows
-        leader = int(rows[np.argmin(self.objective[rows])])
-        sigma = self.log_sigma
-        widest = np.sqrt(sigma[leader] ** 2 + sigma[rows].max() ** 2 + 2.0 * STRATEGY_LOG_SIGMA**2)
-        close = rows[self.objective[rows] <= np.exp(_Z * widest) * self.objective[leader]]
-        left = close[~self.is_told_better(leader, close)]
-        keys = (left, self.objective[left], *self.order[::-1, left])
-        ordered = left[np.lexsort(keys)].tolist()
-        kept = [row for row in ordered if not self.is_told_worse(row, close).any()]
-        return np.array(kept, dtype=np.int64)
+        kept = self._undominated(rows)
+        offers, chances = self.offer_chances(rows)
+        chance = np.zeros(int(self.price_list.max()) + 1)
+        chance[offers] = chances
+        of_kept = chance[self.price_list[kept]]
+        most = float(of_kept.max())
+        kept = kept[of_kept >= STATED_CHANCE * (1.0 if most >= STATED_CHANCE else most)]
+        keys = (kept, self.objective[kept], *self.order[::-1, kept])
+        return kept[np.lexsort(keys)]
 
     def first(self, rows: Index) -> int | None:
         """The row that stands first; None of none."""
         near = self.near(rows)
         return int(near[0]) if len(near) else None
+
+    def offer_chances(self, rows: Index) -> tuple[Index, FloatArray]:
+        """Chance that an offer is as good as the best of all, but for what does not matter.
+
+        An offer is a device at a provider: another number of them is the same at another scale.
+
+        Returns:
+            Numbers of offers, as ``price_list`` has them, and the chance of each.
+        """
+        sigma, equal = self.log_sigma[rows], self.least_worse(self.objective[rows].min())
+        reach = equal * np.exp(_DRAWN_SIGMA * np.hypot(sigma, sigma.min()))
+        rows = self._one_of_each(rows[self.objective[rows] <= reach])
+        offers, starts = np.unique(self.price_list[rows], return_index=True)
+        drawn = self.objective[rows] * np.exp(self.draws(rows))
+        best = np.minimum.reduceat(drawn, starts, axis=1)
+        is_near = best <= self.least_worse(best.min(axis=1))[:, None]
+        return offers, np.asarray(is_near.mean(axis=0))
+
+    def draws(self, rows: Index, num_draws: int = _NUM_DRAWS, seed: int = 0) -> FloatArray:
+        """Errors of log objectives, drawn with what they share, (num_draws, len(rows)).
+
+        Each part is drawn once for all that share it: the model, the device, its setting, its step,
+        how its devices are joined, the price list, and the way to share a model.
+        """
+        alone, device = self.device_log_sigma[rows], self.device[rows]
+        price, of_model = self.price_log_sigma[rows], self.within_model_frac
+        of_device, of_setting = self.within_device_frac, self.within_setting_frac
+        of_strategy = (self.order[0, rows] > _UNSPLIT_RANK) * STRATEGY_LOG_SIGMA
+        parts = (
+            (np.zeros_like(device), alone * of_model**0.5),
+            (device, alone * (of_device - of_model) ** 0.5),
+            (_paired(device, self.setting[rows]), alone * (of_setting - of_device) ** 0.5),
+            (_paired(device, self.cell[rows]), alone * (1.0 - of_setting) ** 0.5),
+            (self.price_list[rows], np.sqrt(self._link_variance(rows))),
+            (self.price_list[rows], price),
+            (self.kinds[rows], of_strategy),
+        )
+        drawn = [
+            _shared(keys, part + len(parts) * seed, num_draws) * sigma
+            for part, (keys, sigma) in enumerate(parts)
+        ]
+        told = np.hypot(self.step_log_sigma[rows], price)
+        scale = np.divide(self.log_sigma[rows], told, out=np.zeros(len(rows)), where=told > 0)
+        return np.asarray(np.sum(drawn[:-1], axis=0) * scale + drawn[-1])
+
+    def _one_of_each(self, rows: Index) -> Index:
+        """The best row of each offer, step, number of machines and way to share, by offer."""
+        keys = self.price_list, self.order[1], self.order[3], self.kinds
+        order = np.lexsort((self.objective[rows], *(key[rows] for key in keys[::-1])))
+        rows = rows[order]
+        is_new = np.ones(len(rows), dtype=np.bool_)
+        is_new[1:] = np.any([key[rows[1:]] != key[rows[:-1]] for key in keys], axis=0)
+        return rows[is_new]
+
+    def _undominated(self, rows: Index) -> Index:
+        """Those of some rows that none of them is told to be better than."""
+        leader = int(rows[np.argmin(self.objective[rows])])
+        sigma, equal = self.log_sigma, self.least_worse(self.objective[leader])
+        widest = np.sqrt(sigma[leader] ** 2 + sigma[rows].max() ** 2 + 2.0 * STRATEGY_LOG_SIGMA**2)
+        close = rows[self.objective[rows] <= np.exp(_Z * widest) * equal]
+        left = close[~self.is_told_better(leader, close)]
+        kept = [
+            row for row in left[self.objective[left] > equal].tolist()
+            if not self.is_told_worse(row, close).any()
+        ]  # fmt: skip
+        return np.array([*left[self.objective[left] <= equal].tolist(), *kept], dtype=np.int64)
 
     def winning_objectives(self, each: Index, near: Index, rows: Index) -> FloatArray:
         """Objective below which each of some rows would stand first, (len(each),).
@@ -163,12 +275,14 @@ class Standing:
             rows: All others.
         """
         column = each[:, None]
-        z_apart = _Z * self.apart(column, near)
+        z_apart = np.exp(_Z * self.apart(column, near))
         better, worse = self._preferred(column, near)
-        must = np.where(better, np.exp(-z_apart), np.where(worse, np.inf, 1.0))
-        enters = self.objective[rows] * np.exp(_Z * self.apart(column, rows))
-        least = (self.objective[near] * must).min(axis=1)
-        return np.asarray(np.minimum(least, enters.min(axis=1)))
+        own = self.objective[near]
+        told = np.minimum(own, self._most_better(own * z_apart))
+        must = np.where(better, told, np.where(worse, np.inf, own))
+        enters = self.least_worse(self.objective[rows]) / np.exp(_Z * self.apart(column, rows))
+        enters = np.maximum(enters.min(axis=1), self.objective[rows].min())
+        return np.asarray(np.minimum(must.min(axis=1), enters))
 
     def _preferred(self, row: Index, rows: Index) -> tuple[BoolArray, BoolArray]:
         """Whether others come before a row where nothing is told apart, and whether after."""
@@ -190,13 +304,21 @@ class Standing:
         return np.asarray(np.where(is_other, num_split * STRATEGY_LOG_SIGMA**2, 0.0))
 
     def _shared_step(self, row: int | Index, rows: Index) -> FloatArray:
-        """Of the same step all; of another step of the same device what its steps share."""
+        """What devices share, all of it of the same step; and how those of one list are joined."""
+        is_device = self.device[rows] == self.device[row]
         is_setting = self.setting[rows] == self.setting[row]
-        share = np.where(is_setting, self.within_setting_frac, self.within_device_frac) ** 0.5
-        common = share * np.minimum(self.device_log_sigma[rows], self.device_log_sigma[row])
-        whole = np.minimum(self.step_log_sigma[rows], self.step_log_sigma[row])
-        common = np.where(self.cell[rows] == self.cell[row], whole, common)
-        return np.asarray(np.where(self.device[rows] == self.device[row], common, 0.0))
+        of_device = np.where(is_setting, self.within_setting_frac, self.within_device_frac)
+        of_device = np.where(self.cell[rows] == self.cell[row], 1.0, of_device)
+        share = np.where(is_device, of_device, self.within_model_frac)
+        common = share * np.minimum(self.device_log_sigma[rows], self.device_log_sigma[row]) ** 2
+        is_list = self.price_list[rows] == self.price_list[row]
+        link = np.minimum(self._link_variance(rows), self._link_variance(row))
+        return np.asarray(np.sqrt(common + is_list * link))
+
+    def _link_variance(self, rows: int | Index) -> FloatArray:
+        """What is not known of how devices are joined."""
+        variance = self.step_log_sigma[rows] ** 2 - self.device_log_sigma[rows] ** 2
+        return np.asarray(np.maximum(variance, 0.0))
 
     def _shared_price(self, row: int | Index, rows: Index) -> FloatArray:
         is_list = self.price_list[rows] == self.price_list[row]
@@ -204,10 +326,43 @@ class Standing:
         return np.asarray(np.where(is_list, price, 0.0))
 
 
-def better_chance(search: Search, first: int, second: int) -> float:
-    """Chance that ``first`` has the smaller objective."""
-    gain = float(np.log(search.objective[second] / search.objective[first]))
-    apart = float(Standing.of(search).apart(first, np.array([second]))[0])
+def _paired(one: IntArray, other: IntArray) -> IntArray:
+    """A number for each pair of numbers below a million."""
+    return np.asarray(one * 1_000_000 + other)
+
+
+def _shared(keys: IntArray, stream: int, num_draws: int) -> FloatArray:
+    """Standard normal draws, one for all rows with a key, (num_draws, len(keys)).
+
+    Those of a key hang on nothing but the key and the stream, so that a candidate more or less
+    changes no other's.
+
+    Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; Box,
+    Muller, "A note on the generation of random normal deviates", 1958.
+    """
+    distinct, places = np.unique(keys, return_inverse=True)
+    first = np.uint64(2 * stream) + np.arange(2, dtype=np.uint64)[:, None, None]
+    draws = np.arange(num_draws, dtype=np.uint64)[:, None]
+    bits = _mixed(_mixed(_mixed(distinct.astype(np.uint64)) + draws) + first)
+    radius, angle = (bits >> np.uint64(11)).astype(np.float64) / 2.0**53
+    normal = np.sqrt(-2.0 * np.log1p(-radius)) * np.cos(2.0 * np.pi * angle)
+    return np.asarray(normal[:, places])
+
+
+def _mixed(state: UInt64Array) -> UInt64Array:
+    """One step of the generator, from whose states neighbours cannot be told."""
+    state = (state + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def better_chance(search: Search, first: int, second: int, *, matters: bool = False) -> float:
+    """Chance that ``first`` has the smaller objective, or that it is better by what ``matters``."""
+    standing = Standing.of(search)
+    objective = standing.least_worse(search.objective) if matters else search.objective
+    gain = float(np.log(search.objective[second] / objective[first]))
+    apart = float(standing.apart(first, np.array([second]))[0])
     if gain == 0.0:
         return 0.5
     return normal_cdf(gain / apart) if apart > 0.0 else float(gain > 0.0)
@@ -228,7 +383,7 @@ def preferred_words(search: Search, first: int, other: int) -> str:
     order = _order(search)[:, [first, other]]
     words = (
         "has the simpler strategy", "takes fewer machines",
-        "is cheaper" if _is_of_time(search) else "is faster",
+        "is cheaper" if _is_of_time(search) else "is faster", "takes fewer devices",
         "is from the more dependable provider",
     )  # fmt: skip
     return next((w for w, (one, two) in zip(words, order, strict=True) if one < two), "is cheaper")
@@ -256,18 +411,46 @@ def _provider_kinds() -> dict[str, str]:
 
 
 def _order(search: Search) -> FloatArray:
-    """Complexity, machines, time in steps of what is called the same, dependability.
+    """Complexity, machines, time in steps of what is called the same, devices, dependability.
 
     Where time is what is to be small, cost takes its place.
     """
     candidates, evaluation = search.candidates, search.evaluation
     other = evaluation.pareto_cost if _is_of_time(search) else evaluation.pareto_time
     with np.errstate(invalid="ignore", divide="ignore"):
-        steps = np.floor(np.log(other) / np.log(_SAME_FACTOR))
+        steps = np.floor(np.log(other + _same_at_least(search)) / np.log(_SAME_FACTOR))
     dependable = np.array([dependability(place) for place in search.found.places], dtype=float)
     return np.stack([
-        complexity(search.kinds), candidates.num_nodes, steps, -dependable[candidates.place],
+        complexity(search.kinds), candidates.num_nodes, steps, candidates.num_devices,
+        -dependable[candidates.place],
     ])  # fmt: skip
+
+
+def _is_job(search: Search) -> bool:
+    """Whether it has an end."""
+    return search.job.amount.items_per_epoch is not None
+
+
+def what_matters(search: Search) -> tuple[float, float]:
+    """The smallest gain that matters, as a share of the objective and at least.
+
+    What is paid without end, and what is asked per sample, counts to the last cent.
+    """
+    name = objective_name(search.goal)
+    if not _is_job(search) or name in ("energy", "performance-per-usd"):
+        return 0.0, 0.0
+    return _MATTERS_FRAC, _MATTERS_S if name == "time" else _worth_usd(search)
+
+
+def _same_at_least(search: Search) -> float:
+    """What is added to times, or costs, before those are compared that are called the same."""
+    if not _is_job(search):
+        return 0.0
+    return _worth_usd(search) if _is_of_time(search) else _SAME_S
+
+
+def _worth_usd(search: Search) -> float:
+    return hour_value_usd(search.goal) * _MATTERS_S / HOUR_S
 
 
 def _is_of_time(search: Search) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
-from paceline.planning.goal.chance import normal_cdf
+from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf
 from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import Constraint, objective_name
@@ -31,8 +31,10 @@ class Selection:
         best: The first choice.
         listed: Every choice, best first; nothing on it is told to be better than another on it.
         near_misses: Those of ``listed`` that are better but do not keep the goal.
-        toss_up: Best candidate by its median that is not told apart from the first choice, and
-            stands behind it as it is less simple, slower or less dependable; None if there is none.
+        leader: Best candidate by its median, which stands behind the first choice as it is less
+            simple, slower or less dependable, and no better by what matters; None if it is first.
+        toss_up: Candidate of another offer that is as likely as good as the best, where the first
+            choice is so in fewer cases than the stated chance; None if there is none.
         runner_up: Best candidate of another cloud or device; None if there is none.
         next_offer: Best candidate of another offer, perhaps of the same cloud and device.
     """
@@ -40,6 +42,7 @@ class Selection:
     best: int
     listed: tuple[int, ...]
     near_misses: tuple[int, ...]
+    leader: int | None
     toss_up: int | None
     runner_up: int | None
     next_offer: int | None
@@ -47,21 +50,20 @@ class Selection:
 
 def select(search: Search) -> Selection:
     """The short list. At least one candidate must be feasible."""
-    rows = competing(search, search.is_feasible)
-    near_first = Standing.of(search).near(rows)
-    best = int(near_first[0])
-    near = near_miss(search, best)
-    room = search.question.options.max_choices - (near is not None)
+    rows, standing = competing(search, search.is_feasible), Standing.of(search)
+    best = int(standing.near(rows)[0])
+    near, leader = near_miss(search, best), _leader(search, best, rows)
+    first = [best, *(row for row in (near, leader) if row is not None)]
+    room = search.question.options.max_choices - len(first) + 1
     front = _beyond(best, rows, search)
     shown = thin_front(_distinct(front, search), second_axis(search), max_items=room)
     places = search.found.places
-    near_misses = () if near is None else (near,)
-    listed = (best, *near_misses, *(int(row) for row in shown if row != best))
     return Selection(
         best=best,
-        listed=listed,
-        near_misses=near_misses,
-        toss_up=_toss_up(search, near_first),
+        listed=tuple(dict.fromkeys([*first, *(int(row) for row in shown)])),
+        near_misses=() if near is None else (near,),
+        leader=leader,
+        toss_up=_toss_up(search, standing, best, rows),
         runner_up=_best_other(search, best, [(p.offer.cloud, p.offer.device_name) for p in places]),
         next_offer=_best_other(search, best, [p.offer.name for p in places]),
     )
@@ -77,14 +79,28 @@ def _beyond(best: int, rows: Index, search: Search) -> Index:
     return np.array([best, *front.tolist()], dtype=np.int64)
 
 
-def _toss_up(search: Search, near_first: Index) -> int | None:
-    """The best by its median of those near the first choice, if it is another and no such row."""
-    leader = int(near_first[np.argmin(search.objective[near_first])])
-    first = int(near_first[0])
-    same = search.candidates.place[leader] == search.candidates.place[first]
-    same &= search.candidates.num_nodes[leader] == search.candidates.num_nodes[first]
-    same &= search.kinds[leader] == search.kinds[first]
-    return None if same else leader
+def _leader(search: Search, best: int, rows: Index) -> int | None:
+    """The best by its median, if it is another than the first choice and no such row."""
+    leader, table = int(rows[np.argmin(search.objective[rows])]), search.candidates
+    columns = (table.place, table.num_nodes, search.kinds)
+    is_same = all(column[leader] == column[best] for column in columns)
+    return None if is_same else leader
+
+
+def _toss_up(search: Search, standing: Standing, best: int, rows: Index) -> int | None:
+    """The best of the likeliest other offer, if that of the first choice is not sure enough.
+
+    The other must be half as likely at least.
+    """
+    offers, chances = standing.offer_chances(rows)
+    is_own = offers == standing.price_list[best]
+    others = np.where(is_own, 0.0, chances)
+    own, most = float(chances[is_own].sum()), float(others.max())
+    if own >= STATED_CHANCE or most < own / 2.0:
+        return None
+    mask = np.zeros_like(search.is_feasible)
+    mask[rows] = standing.price_list[rows] == offers[others.argmax()]
+    return best_of(search, mask)
 
 
 def second_axis(search: Search) -> FloatArray:
