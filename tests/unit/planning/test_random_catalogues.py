@@ -12,7 +12,7 @@ from functools import cache
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.tolerance import is_told_less
+from tests.tolerance import MATTERS_USD, is_told_less
 
 from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
@@ -70,7 +70,7 @@ def test_a_cheaper_equal_offer_never_raises_cost(offers, factor):
     ]
     before = best(offers)
     assume(before is not None)
-    assert not is_told_less(before.cost_usd, best((*offers, *copies)).cost_usd)
+    assert not is_told_less(before.cost_usd, best((*offers, *copies)).cost_usd, matters=MATTERS_USD)
 
 
 @EXAMPLES
@@ -96,7 +96,7 @@ def test_prices_in_another_currency_leave_the_answer_alone(offers, factor):
 def test_more_time_never_costs_more(offers, deadline_s, factor):
     short, long = best(offers, deadline_s=deadline_s), best(offers, deadline_s=factor * deadline_s)
     assume(short is not None)
-    assert not is_told_less(short.cost_usd, long.cost_usd)
+    assert not is_told_less(short.cost_usd, long.cost_usd, matters=MATTERS_USD)
 
 
 @EXAMPLES
@@ -105,7 +105,7 @@ def test_more_confidence_never_costs_less(offers, confidence):
     bold = best(offers, deadline_s=2e5, confidence=0.5)
     careful = best(offers, deadline_s=2e5, confidence=confidence)
     assume(careful is not None)
-    assert not is_told_less(careful.cost_usd, bold.cost_usd)
+    assert not is_told_less(careful.cost_usd, bold.cost_usd, matters=MATTERS_USD)
 
 
 @EXAMPLES
