@@ -47,7 +47,7 @@ FELT = (
     ("predict resnet50 --device a100", 3.0),
     ("devices", 3.0),
     ("offers", 3.0),
-    ("bill resnet50 --device a100", 3.0),
+    ("bill aws/p4d.24xlarge 36h", 3.0),
     ("plan llama-3-8b --rewrite lora_rank=16 --tokens 10M", 25.0),
     ("plan llama-3-8b --tokens 1B", 25.0),
     ("plan llama-3-70b --tokens 1T --max-devices 8192", 80.0),
