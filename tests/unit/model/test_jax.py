@@ -6,10 +6,12 @@ They run in a Python with jax, flax, equinox and optax, which `make test-jax` ma
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 from test_front_ends import DATA
 
+import paceline.frontends
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import OpKind, Phase, monomials
 from paceline.model.reading.load import load_workload
@@ -96,6 +98,39 @@ def test_a_training_step_is_the_gradient_of_the_model():
 @pytest.mark.parametrize(("name", "optimizer"), [("NnxMlp", "adamw"), ("LinenMlp", "sgd-momentum")])
 def test_the_optimizer_of_optax_is_known_by_its_state(name, optimizer):
     assert traced(name, "train").optimizer == optimizer
+
+
+#: What one trace with a symbol for the batch tells, beside a trace at each of three batches.
+ONE_AND_THREE = """
+import json, sys
+folders, names, tasks = json.loads(sys.argv[1])
+sys.path[:0] = folders
+from jax_models import subject_of
+from jax_symbolic import seen_at
+from torch_tracing import trace_points
+for name in names:
+    for task in tasks:
+        subject = subject_of({"entry": "jax:jax_zoo:" + name, "task": task, "directory": "."})
+        views, modules = seen_at(subject, task, trace_points.BATCHES)
+        for batch, (topology, _, numbers) in zip(trace_points.BATCHES, views, strict=True):
+            rows = subject.rows(task, batch, 1)
+            known, _, wanted = rows.seen()
+            # Sizes that are numbers are constants too, which are only counted in another order.
+            assert [topology[one] for one in ("names", "ops")] == [known["names"], known["ops"]]
+            assert numbers["dims"] == wanted["dims"], (name, task, batch)
+            assert sorted(numbers["bytes"]) == sorted(wanted["bytes"]), (name, task, batch)
+            assert modules == rows.modules
+"""
+
+
+def test_one_trace_with_a_symbol_tells_what_a_trace_per_batch_tells():
+    front_ends = Path(paceline.frontends.__file__).parent
+    folders = [str(front_ends / "jax"), str(front_ends / "torch")]
+    names = ["NnxCnn", "LinenMlp", "LinenResNet", "EquinoxCnn"]
+    request = json.dumps([folders, names, ["train", "infer"]])
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    command = [PYTHON, "-B", "-c", ONE_AND_THREE, request]
+    subprocess.run(command, cwd=FOLDER, env=environment, check=True)
 
 
 def test_a_loop_that_data_ends_is_refused():

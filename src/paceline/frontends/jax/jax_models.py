@@ -94,7 +94,11 @@ class Subject(object):
 
     def rows(self, task, batch, seq):
         """The rows of one execution."""
-        rows, functions, inputs = Rows(), self._functions, self.inputs(batch, seq)
+        return self.rows_of(task, self.inputs(batch, seq))
+
+    def rows_of(self, task, inputs):
+        """The rows of one execution on inputs of such shapes."""
+        rows, functions = Rows(), self._functions
         trains = task == "train"
         leaves = [
             _placed(rows, functions.parameters, PARAMETER, trains),

@@ -50,6 +50,8 @@ class Rows(object):
         self.births, self.deaths, self.owners, self.trainable = [], [], [], []
         self.storage_dtype, self.storage_bytes = [], []
         self.recurrent = []
+        #: Storages of numbers that follow from shapes alone, as a compiler knows them.
+        self.known = set()
 
     def storage(self, shape, dtype, owner, birth=-1, is_trained=False):
         """A new storage, as a value."""
@@ -87,7 +89,7 @@ class Rows(object):
         self.tensor_storage.append(value.storage)
         self.tensor_dtype.append(self._dtype(value.dtype))
         self.tensor_ndim.append(len(value.shape))
-        self.dims.extend(int(one) for one in value.shape)
+        self.dims.extend(value.shape)
         return len(self.tensor_storage) - 1
 
     def _dtype(self, dtype):
@@ -103,10 +105,15 @@ class Rows(object):
             "trainable": self.trainable, "storage_dtype": self.storage_dtype,
         }  # fmt: skip
 
-    def seen(self):
-        """(topology, deaths, numbers), as a point of a trace has them."""
+    def seen(self, number=int):
+        """(topology, deaths, numbers), as a point of a trace has them.
+
+        Args:
+            number: From an extent to its number at the point.
+        """
         deaths = [len(self.ops) if one is None else one for one in self.deaths]
-        return self.topology(), deaths, {"dims": self.dims, "bytes": self.storage_bytes}
+        dims, sizes = ([number(one) for one in many] for many in (self.dims, self.storage_bytes))
+        return self.topology(), deaths, {"dims": dims, "bytes": sizes}
 
 
 class Walk(object):
@@ -140,6 +147,8 @@ class Walk(object):
 
     def _equation(self, equation, read, stack):
         name, params = equation.primitive.name, equation.params
+        if name == "dim_as_value" or (read and all(one.storage in self.rows.known for one in read)):
+            return [self._known(one.aval) for one in equation.outvars]
         if name == "scan":
             return self._scan(equation, read, stack)
         if name == "while":
@@ -158,6 +167,11 @@ class Walk(object):
         if name == "conv_general_dilated":
             return self._convolution(equation, read, stack)
         return self._plain(equation, read, stack, name_of(equation, read))
+
+    def _known(self, aval):
+        made = self.rows.storage(aval.shape, _name(aval.dtype), BUFFER)
+        self.rows.known.add(made.storage)
+        return made
 
     def _inlined(self, inner, read, stack):
         if hasattr(inner, "consts"):
