@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,9 @@ _FROM_CEILINGS: Mapping[Work, tuple[CeilingKind, float]] = {
     # An op of a real model costs some four bare dispatches.
     Work.DISPATCH: ("dispatch", 0.25),
 }
-_PRIOR_LOG_SIGMA = 0.4
+#: What rates of models differ from ceilings, by kind of work, and steps from what rates say.
+_PRIOR_LOG_SIGMA = 0.25
 _NOISE_LOG_SIGMA = 0.05
-_UNCALIBRATED_LOG_SIGMA = 0.2
 _LEAST_LOG_SIGMA = 0.08
 
 
@@ -52,14 +52,18 @@ class LocalModel:
         rates: FLOP, bytes or ops per second of each kind of `Work`, (len(Work),).
         shared_frac: Speed of one process while others run beside it, by number of processes.
         all_reduce_bytes_per_s: Bus bandwidth between processes, by number of them.
-        log_sigma: Standard deviation of log step time.
+        rate_covariance: Of the log rates, (len(Work), len(Work)).
+        log_sigma: Standard deviation of log step time where the rates are right.
         num_records: Measured steps that it was fitted to.
     """
 
     rates: FloatArray
     shared_frac: Mapping[int, float]
     all_reduce_bytes_per_s: Mapping[int, float]
-    log_sigma: float = _UNCALIBRATED_LOG_SIGMA
+    rate_covariance: FloatArray = field(
+        default_factory=lambda: _PRIOR_LOG_SIGMA**2 * np.eye(len(Work))
+    )
+    log_sigma: float = _LEAST_LOG_SIGMA
     num_records: int = 0
 
     @property
@@ -112,7 +116,10 @@ def predict_local(model: LocalModel, work: StepWork, *, num_devices: int = 1) ->
         if together_s is None:
             return None
         alone_s = together_s
-    width = math.exp(Z_80 * model.log_sigma)
+    shares = work.amounts / model.rates
+    shares = shares / shares.sum()
+    rates_sigma = math.sqrt(float(shares @ model.rate_covariance @ shares))
+    width = math.exp(Z_80 * math.hypot(model.log_sigma, rates_sigma))
     return LocalStep(low_s=alone_s / width, mid_s=alone_s, high_s=alone_s * width)
 
 
@@ -137,10 +144,14 @@ def fit_local(model: LocalModel, pairs: Sequence[tuple[StepWork, float]]) -> Loc
         target = np.concatenate([residual / _NOISE_LOG_SIGMA, (start - theta) / _PRIOR_LOG_SIGMA])
         change = np.linalg.lstsq(system, target, rcond=None)[0]
         theta += np.clip(change, -0.5, 0.5)
-    residual, _ = _linearize(theta, amounts, measured)
+    residual, slope = _linearize(theta, amounts, measured)
+    known = slope.T @ slope / _NOISE_LOG_SIGMA**2
     return replace(
         model,
         rates=np.exp(theta),
+        rate_covariance=np.asarray(
+            np.linalg.inv(known + np.eye(len(theta)) / _PRIOR_LOG_SIGMA**2), dtype=np.float64
+        ),
         log_sigma=max(_LEAST_LOG_SIGMA, 1.5 * float(np.sqrt(np.mean(residual**2)))),
         num_records=len(pairs),
     )

@@ -22,7 +22,7 @@ RATES = {
     Work.POOL: 1e9, Work.PAGES: 2e9, Work.DISPATCH: 1e5,
 }  # fmt: skip
 TRUE = LocalModel(rates=amounts_of(RATES), shared_frac={2: 0.8}, all_reduce_bytes_per_s={2: 1e9})
-WRONG = replace(TRUE, rates=TRUE.rates * np.where(np.arange(len(Work)) < Work.OPERANDS, 1.6, 0.7))
+WRONG = replace(TRUE, rates=TRUE.rates * np.where(np.arange(len(Work)) < Work.OPERANDS, 1.3, 0.8))
 SIZES = st.floats(0.0, 1e12)
 
 
@@ -87,6 +87,17 @@ def test_more_measurements_narrow_the_interval():
     assert before is not None
     assert after is not None
     assert after.high_s / after.low_s < before.high_s / before.low_s
+
+
+def test_work_that_was_measured_is_surer_than_work_that_was_not():
+    convolving, pooling = (
+        StepWork(amounts=amounts_of({kind: 1e10})) for kind in (Work.CONVOLUTION, Work.POOL)
+    )
+    fitted = fit_local(WRONG, [(convolving, seconds(TRUE, convolving))] * 3)
+    seen, unseen = (predict_local(fitted, asked) for asked in (convolving, pooling))
+    assert seen is not None
+    assert unseen is not None
+    assert seen.high_s / seen.mid_s < unseen.high_s / unseen.mid_s
 
 
 @given(st.floats(1.0, 1e3), st.floats(1.0, 1e3))
