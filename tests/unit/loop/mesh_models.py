@@ -86,6 +86,44 @@ class GPT(nn.Module):
         return self.head(self.norm(x))
 
 
+class Adapted(nn.Module):
+    """A linear layer that is frozen, and the product of two small ones beside it."""
+
+    def __init__(self, inner, rank=2):
+        super().__init__()
+        self.inner = inner.requires_grad_(False)
+        self.down = nn.Linear(inner.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, inner.out_features, bias=False)
+
+    def forward(self, x):
+        return self.inner(x) + self.up(self.down(x))
+
+
+def headed(classes=10):
+    """A frozen CNN with a new head."""
+    model = CNN(classes=classes).requires_grad_(False)
+    model.head = nn.Linear(model.head.in_features, classes)
+    return model
+
+
+def late():
+    """A GPT of which the first two layers and its tables are frozen."""
+    model = GPT()
+    for part in (model.tokens, *model.layers[:2]):
+        part.requires_grad_(False)
+    model.places.requires_grad_(False)
+    return model
+
+
+def adapted():
+    """A frozen GPT with adapters beside query and value of every layer."""
+    model = GPT().requires_grad_(False)
+    for layer in model.layers:
+        layer.attention.query = Adapted(layer.attention.query)
+        layer.attention.value = Adapted(layer.attention.value)
+    return model
+
+
 def loss_of(outputs, targets):
     """Mean cross entropy over samples and, of texts, tokens."""
     return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
@@ -93,7 +131,7 @@ def loss_of(outputs, targets):
 
 def samples(kind, count, generator):
     """Inputs and targets of a kind of model."""
-    if kind == "cnn":
+    if kind in ("cnn", "headed"):
         images = torch.randn(count, 3, 8, 8, generator=generator, dtype=torch.float64)
         return images, torch.randint(0, 10, (count,), generator=generator)
     ids = torch.randint(0, 61, (count, 13), generator=generator)

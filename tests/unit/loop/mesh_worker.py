@@ -10,7 +10,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from mesh_models import CNN, GPT, loss_of, samples
+from mesh_models import CNN, GPT, adapted, headed, late, loss_of, samples
 from mesh_ranks import join
 
 from paceline.loop import clip_gradients, forward_backward, layout, mean_loss, parallelize
@@ -26,7 +26,10 @@ OPTIMIZERS = {
         model.parameters(), lr=3e-3, weight_decay=0.1, foreach=True
     ),
 }
-MODELS = {"cnn": CNN, "gpt": GPT, "tied": lambda: GPT(is_tied=True)}
+MODELS = {
+    "cnn": CNN, "gpt": GPT, "tied": lambda: GPT(is_tied=True), "headed": headed, "late": late,
+    "adapted": adapted,
+}  # fmt: skip
 
 
 def batches(kind, dtype, steps):

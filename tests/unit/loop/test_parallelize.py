@@ -18,6 +18,7 @@ from paceline.loop.parallel.blocks import blocks, units  # noqa: E402
 _QUICK = [
     ("gpt", "adamw", "dp2/mb2"), ("cnn", "sgd", "fsdp2/mb2"), ("gpt", "clipped", "dp2+zero2"),
     ("gpt", "adamw", "tp2"), ("tied", "clipped", "pp2+recompute-block"), ("cnn", "sgd", "pp2/mb1"),
+    ("adapted", "adamw", "fsdp2"), ("headed", "sgd", "pp2"),
 ]  # fmt: skip
 _MESHES = {
     2: ["tp2", "pp2/mb4"],
@@ -53,6 +54,19 @@ def test_fifty_steps_in_fp32_on_every_mesh(num_ranks):
     cases = _cases("float32", ("sgd",), num_ranks, 50)
     found = dict(zip(map(str, cases), mesh_differences(num_ranks, cases), strict=True))
     assert {case: d for case, d in found.items() if isinstance(d, str) or d > 1e-5} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_frozen_and_adapted_models_train_on_every_mesh(num_ranks):
+    """A frozen CNN with a new head, a GPT with frozen first layers, and one with adapters."""
+    cases = [
+        (model, "adamw", mesh, "float64", 10)
+        for model in ("headed", "late", "adapted")
+        for mesh in _MESHES[num_ranks]
+    ]
+    found = dict(zip(map(str, cases), mesh_differences(num_ranks, cases), strict=True))
+    assert {case: d for case, d in found.items() if isinstance(d, str) or d > 1e-12} == {}
 
 
 @pytest.fixture(autouse=True)

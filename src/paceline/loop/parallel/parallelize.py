@@ -188,8 +188,8 @@ def _replicate(model, strategy, mesh):
     """Data parallel, plain or sharded; the model itself where its samples are one rank's."""
     if is_sharded(strategy) or strategy.sharding == "zero1":
         return _shard(model, strategy, mesh)
-    if size(strategy, "dp") == 1:
-        return model
+    if size(strategy, "dp") == 1 or not any(one.requires_grad for one in model.parameters()):
+        return model  # A frozen stage has no gradients to reduce, and DDP refuses it.
     if devices.replicates_shards(strategy):
         return _shard(model, strategy, mesh)
     ids = [next(model.parameters()).device] if mesh.device_type == "cuda" else None
