@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.model.graph.costs import MemoryTable
-from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner, monomials
+from paceline.model.graph.block_names import blocks_of_ops, flow_of_blocks, is_numbered, own_blocks
+from paceline.model.graph.costs import GatheredShares, MemoryTable
+from paceline.model.graph.graph import (
+    NUM_MONOMIALS,
+    FloatArray,
+    IntArray,
+    OpKind,
+    Owner,
+    Phase,
+    monomials,
+)
 from paceline.model.graph.program import OUTLIVES, BoolArray, Program
 
 _NUM_OWNERS = len(Owner)
@@ -69,7 +78,37 @@ def memory_table(program: Program, part: IntArray | None = None) -> MemoryTable:
         weight_copies=_weight_copies(program, rows),
         largest_bytes=passing[_largest(passing)],
         num_allocations=num_allocations[rows],
+        gathered=_gathered(program, rows),
     )
+
+
+def _gathered(program: Program, rows: IntArray) -> GatheredShares:
+    """Shares of the weights in the unit that runs at some ops and in the one that comes next."""
+    ops = program.ops
+    names = flow_of_blocks(program.modules, ops.module[ops.phase == Phase.FORWARD])
+    share = _weight_shares(program, names)
+    is_beside, is_each = ~np.array([is_numbered(name) for name in names]), np.array([[1], [0]])
+    unit = np.pad(share * (is_each | ~is_beside), ((0, 0), (1, 2)))
+    kept = share[is_beside].sum() * (1 - is_each)
+    phase, here = ops.phase[rows], own_blocks(program.modules, ops.module[rows], names)
+    is_backward = phase == Phase.BACKWARD
+    is_inside = (here >= 0) & (is_backward | (phase == Phase.FORWARD))
+    running, following = unit[:, here + 1], unit[:, here + np.where(is_backward, 0, 2)]
+    return GatheredShares(
+        weights=(kept + (running + following) * is_inside) * (phase != Phase.OPTIMIZER),
+        gradients=(kept + running * is_inside) * is_backward,
+    )
+
+
+def _weight_shares(program: Program, names: tuple[str, ...]) -> FloatArray:
+    """Share of all weights that each block is the first to read, (num_blocks,)."""
+    stores, num_ops = program.stores, len(program.ops)
+    home = np.full(len(stores), num_ops)
+    np.minimum.at(home, program.reads.storage, program.reads.op)
+    held = (stores.owner == Owner.PARAMETER) & (home < num_ops)
+    block = blocks_of_ops(program.modules, program.ops.module, names)
+    weights = np.bincount(block[home[held]], stores.num_bytes()[held, 0], len(names))
+    return np.asarray(weights / max(float(weights.sum()), 1.0))
 
 
 def is_weight_copy(program: Program) -> BoolArray:

@@ -45,12 +45,19 @@ def evaluated_steps(
         strategy: What is asked for; all its ranks are used.
         microbatches: Items per replica and microbatch.
     """
-    fabric, variant = job.fabric, variant_of(job, strategy, microbatches)
+    fabric, variant = _fabric(job, strategy), variant_of(job, strategy, microbatches)
     table = rows_of(strategy, len(microbatches))
     evaluated = _with_host(strategy, job.cluster, table, variant, fabric)
     if strategy.gradient_sync == "all_reduce":
         return evaluated
     return with_central_reduction(evaluated, strategy, variant.costs.state, fabric)
+
+
+def _fabric(job: TracedJob, strategy: Strategy) -> ClusterLinks:
+    """The cluster; what sums gradients in one place has no buckets for them."""
+    if strategy.gradient_sync == "all_reduce":
+        return job.fabric
+    return replace(job.fabric, profile=replace(job.fabric.profile, buckets="none"))
 
 
 def _with_host(

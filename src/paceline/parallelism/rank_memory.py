@@ -16,12 +16,14 @@ from paceline.parallelism.memory.sharded_memory import (
     GATHERED_FRAC,
     KeptShares,
     accumulated,
+    filled_bytes,
     live_bytes,
 )
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.schedule.pipeline_timing import PipelineMemory, Pipelines
 from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.training_profile import TrainingProfile
 from paceline.prediction.memory.peak import process_bytes
 
 
@@ -89,13 +91,21 @@ def rank_memory(
     state_bytes = np.sum([s.keeping(one.state) for one, s in parts], axis=0)
     updating = np.sum([s.updating(one.state) for one, s in parts], axis=0)
     kept_bytes = held.activation_bytes[of_row]
-    whole = np.maximum(state_bytes + kept_bytes + held.transient_bytes[of_row], updating)
+    running = state_bytes + kept_bytes + held.transient_bytes[of_row]
+    if not fabric.profile.keeps_gradients:
+        # The first gradients come as what its forward kept goes.
+        gradients = np.sum([s.gradient * one.state.gradient for one, s in parts], axis=0)
+        running -= np.minimum(gradients, held.first_bytes[of_row])
+    bucketed = [_bucketed(table, variants, one, fabric.profile) for one in owned]
+    buckets = np.sum([p.state.gradient * has for p, has in zip(owned, bucketed, strict=True)], 0)
+    is_filled = fabric.profile.fills_buckets(accumulates=False) & (table.microbatches == 1)
+    whole = np.maximum(running, updating) + buckets * ~is_filled[:, None]
     count = np.zeros_like(whole)
     alone = np.flatnonzero(table.pp == 1)
-    buffered = fabric.profile.keeps_gradients
     whole[alone, 0], count[alone, 0] = _single_stage(
-        table, variants, parts, alone, buffered=buffered
-    )
+        table, variants, _kept_by_rows(parts, bucketed, alone, fabric.profile), alone,
+        is_filled=is_filled, buffered=fabric.profile.keeps_gradients,
+    )  # fmt: skip
     largest = held.largest_bytes[of_row]
     _, mid, high = process_bytes(whole, count, largest, platform=fabric.platform)
     fullest = (np.arange(len(table)), whole.argmax(axis=1))
@@ -112,6 +122,18 @@ def rank_memory(
 def splits(table: StrategyTable, level: Sharding) -> npt.NDArray[np.bool_]:
     """Whether ranks split what that level does; each level splits what those before it do."""
     return np.asarray(table.sharding >= SHARDINGS.index(level))
+
+
+def _bucketed(
+    table: StrategyTable, variants: Sequence[Variant], owned: Owned, profile: TrainingProfile
+) -> FloatArray:
+    """Whether replicas have buckets for gradients, (num_strategies, 1).
+
+    DDP does not take weights that tensor ranks split; they are reduced without buckets.
+    """
+    tensor = np.array([one.shape.tensor for one in variants])[table.variant]
+    found = (owned.copies > 1) & (table.sharding == SHARDINGS.index("none")) & (tensor == 1)
+    return np.asarray((found & profile.keeps_buckets)[:, None], dtype=np.float64)
 
 
 def _owned(
@@ -190,8 +212,8 @@ class _Shares:
 
 
 def _single_stage(
-    table: StrategyTable, variants: Sequence[Variant], parts: Sequence[tuple[Owned, _Shares]],
-    rows: IntArray, *, buffered: bool,
+    table: StrategyTable, variants: Sequence[Variant], kept: KeptShares, rows: IntArray, *,
+    is_filled: npt.NDArray[np.bool_], buffered: bool,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Live bytes of ranks that run all blocks, at their fullest, and of how many storages.
 
@@ -204,7 +226,6 @@ def _single_stage(
         (num_rows,) each.
     """
     live, count = np.zeros(len(rows)), np.zeros(len(rows))
-    kept = _kept_by_rows(parts, rows)
     for number, variant in enumerate(variants):
         mine = np.flatnonzero(table.variant[rows] == number)
         if not len(mine):
@@ -213,12 +234,17 @@ def _single_stage(
         moments, shares = costs.moments.at(point), kept.take(mine)
         is_first = (table.microbatches[rows[mine]] == 1) & (not buffered)
         once, again = (live_bytes(one, shares) for one in (moments, accumulated(moments)))
-        live[mine] = np.where(is_first, once, again)
+        in_buckets = is_filled[rows[mine]] & (shares.buckets > 0)
+        filled = filled_bytes(moments, shares)
+        live[mine] = np.select([in_buckets, is_first], [filled, once], again)
         count[mine] = costs.num_allocations[point]
     return live, count
 
 
-def _kept_by_rows(parts: Sequence[tuple[Owned, _Shares]], rows: IntArray) -> KeptShares:
+def _kept_by_rows(
+    parts: Sequence[tuple[Owned, _Shares]], bucketed: Sequence[FloatArray], rows: IntArray,
+    profile: TrainingProfile,
+) -> KeptShares:  # fmt: skip
     """Shares that ranks of one stage keep of all that they own, (num_rows,)."""
 
     def kept(shares: Sequence[FloatArray], values: Sequence[FloatArray]) -> FloatArray:
@@ -227,13 +253,16 @@ def _kept_by_rows(parts: Sequence[tuple[Owned, _Shares]], rows: IntArray) -> Kep
         found = np.where(whole > 0, own / np.maximum(whole, 1e-300), shares[0])
         return np.asarray(found[rows, 0])
 
+    gradients = [o.state.gradient for o, _ in parts]
     return KeptShares(
         parameter=kept(
-            [s.gathered for _, s in parts], [o.state.weight + o.state.copy for o, _ in parts]
+            [s.weight for _, s in parts], [o.state.weight + o.state.copy for o, _ in parts]
         ),
-        gradient=kept([s.gradient for _, s in parts], [o.state.gradient for o, _ in parts]),
+        gradient=kept([s.gradient for _, s in parts], gradients),
         optimizer=kept(
             [s.optimizer for _, s in parts],
             [o.state.optimizer + o.state.workspace for o, _ in parts],
         ),
+        buckets=kept(bucketed, gradients),
+        wraps_each=profile.wraps_each,
     )

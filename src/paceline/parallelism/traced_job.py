@@ -48,7 +48,11 @@ class TracedJob:
         """The ranks that share every block under a strategy."""
         cluster, fabric = self.cluster, self.fabric
         return TensorGroup(
-            shape=SplitShape.of(strategy, whole_experts=cluster.profile.whole_experts),
+            shape=SplitShape.of(
+                strategy,
+                whole_experts=cluster.profile.whole_experts,
+                splits_words=cluster.profile.splits_words,
+            ),
             ranks_per_node=fabric.devices_per_node,
             device_link=fabric.device_link,
             node_link=fabric.node_link,

@@ -48,6 +48,12 @@ class TrainingProfile:
             ``overlap-moe-expert-parallel-comm``).
         keeps_gradients: Whether gradients lie in buffers that are there from the start of a step,
             and are added there by the products that make them.
+        buckets: Whether replicas have buckets for all gradients from the start: ``beside`` the
+            gradients, or gradients are ``views`` of them, as soon as they are reduced.
+        wraps_each: Whether ranks that split weights gather what lies beside repeated blocks module
+            by module; else all of it, from the first forward to the last backward.
+        splits_words: Whether tensor ranks split the vocabulary of the output head and the loss;
+            else both are whole on every rank.
         host: Whose kernels run, and whose host dispatches them.
     """
 
@@ -65,7 +71,19 @@ class TrainingProfile:
     whole_experts: bool
     hides_exchange: bool
     keeps_gradients: bool
+    buckets: Literal["none", "beside", "views"]
+    wraps_each: bool
+    splits_words: bool
     host: str = _USUAL
+
+    @property
+    def keeps_buckets(self) -> bool:
+        """Whether replicas have buckets for all gradients; of other hosts nothing is known."""
+        return self.buckets != "none" and self.host == _USUAL
+
+    def fills_buckets(self, *, accumulates: bool) -> bool:
+        """Whether those buckets are all that there is of the gradients."""
+        return self.keeps_buckets and self.buckets == "views" and not accumulates
 
     def bucket_size_bytes(
         self, num_shards: npt.ArrayLike, parameter_bytes: npt.ArrayLike
@@ -88,6 +106,7 @@ class TrainingProfile:
             self,
             gathers_ahead=other.gathers_ahead,
             keeps_gradients=other.keeps_gradients,
+            buckets=other.buckets,
             bucket_bytes=other.bucket_bytes,
             bucket_parameters=other.bucket_parameters,
             bucket_parameters_per_rank=other.bucket_parameters_per_rank,

@@ -111,7 +111,7 @@ def traced(job: Job, machine: Machine, calibration: Calibration | None) -> Trace
 def behaving(cluster: Cluster, job: Job) -> Cluster:
     """A cluster whose software has the habits of a job."""
     profile = replace(
-        cluster.profile,
+        find_training_profile("loop") if "loop" in job.habits else cluster.profile,
         tokens_once="tokens-once" in job.habits,
         whole_experts="whole" in job.habits,
         hides_exchange="hidden" in job.habits,

@@ -23,7 +23,8 @@ from paceline.stack.engines import EngineProfile, engine_in
 #: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`);
 #: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
 #: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
-#: stages get equal numbers of layers rather than equal cost.
+#: stages get equal numbers of layers rather than equal cost;
+#: `paceline.loop.parallelize` runs the strategy (`loop` of `parallelism/data/frameworks.toml`).
 Habit = Literal[
     "tokens-once",
     "whole",
@@ -33,6 +34,7 @@ Habit = Literal[
     "hooks",
     "whole-gradients",
     "even-layers",
+    "loop",
 ]
 HABITS: tuple[Habit, ...] = get_args(Habit)
 

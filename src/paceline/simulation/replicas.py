@@ -17,10 +17,12 @@ from paceline.parallelism.memory.sharded_memory import peak_moments, saved_proce
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
+from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
 from paceline.prediction.prediction import Points
 from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases
+from paceline.simulation.job import Job
 from paceline.simulation.rank import RankPasses
 from paceline.stack.engines import engines
 
@@ -88,10 +90,19 @@ def replicated_times(
 
 
 def _by_sharding(cases: Cases) -> list[tuple[Sharding, IntArray]]:
-    """Rows that split the same."""
+    """Rows that split the same, and whose ranks hold what they split alike."""
     sharding = np.array([_SHARDINGS.index(kept_by(one.strategy)) for one in cases.jobs])
-    of_row = sharding[cases.job]
-    return [(_SHARDINGS[one], np.flatnonzero(of_row == one)) for one in np.unique(of_row).tolist()]
+    by_loop = np.array(["loop" in one.habits for one in cases.jobs])
+    of_row = (2 * sharding + by_loop)[cases.job]
+    return [
+        (_SHARDINGS[one // 2], np.flatnonzero(of_row == one)) for one in np.unique(of_row).tolist()
+    ]
+
+
+def _profile(job: Job, passes: RankPasses) -> TrainingProfile:
+    """What the software holds beside the strategy."""
+    profile = find_training_profile("loop") if "loop" in job.habits else find_training_profile()
+    return replace(profile, host=passes.host)
 
 
 def kept_by(strategy: Strategy) -> Sharding:
@@ -186,14 +197,14 @@ def _with_memory(
     )
     of_row = of_row.reshape(-1)
     lowered, at = passes.step.largest, Points(batch=points[0], seq=points[1])
-    moments = peak_moments(lowered, at)
+    moments, profile = peak_moments(lowered, at), _profile(cases.jobs[0], passes)
 
     def saved(
         is_bound: bool, *, accumulates: bool = True, keeps_gradients: bool = False
     ) -> FloatArray:
         return saved_process_bytes(
             moments, points[2], sharding, is_bound=is_bound, accumulates=accumulates,
-            keeps_gradients=keeps_gradients,
+            keeps_gradients=keeps_gradients, profile=profile,
         )  # fmt: skip
 
     saved_mid, saved_high = (

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from mesh_models import loss_of
 from mesh_ranks import join
-from mesh_traced import BATCH, LENGTH, TOKENS, cnn, gpt
+from mesh_traced import BATCH, LENGTH, PICTURES, TOKENS, cnn, gpt, vgg16
 from torch._C._profiler import _EventType
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -52,22 +52,38 @@ def samples(kind, count):
     if kind == "gpt":
         ids = torch.randint(0, TOKENS, (count, LENGTH + 1))
         return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    if kind == "vgg":
+        return torch.randn(PICTURES, 3, 224, 224), torch.randint(0, 16, (PICTURES,))
     return torch.randn(count, 3, 32, 32), torch.randint(0, 16, (count,))
 
 
 def _allocations(profile):
     """When, where and how many bytes were taken or given back, in order; and when a step began."""
-    found, begins, left = [], 0, list(profile.profiler.kineto_results.experimental_event_tree())
+    roots, begins = list(profile.profiler.kineto_results.experimental_event_tree()), 0
+    left = list(roots)
     while left:
         event = left.pop()
-        # Gloo copies what it gathers; devices' libraries do not.
-        left += [] if event.name.startswith("c10d::") else event.children
-        if event.tag == _EventType.Allocation:
-            fields = event.extra_fields
-            found.append((event.start_time_ns, fields.ptr, fields.alloc_size))
-        elif event.name == MEASURED:
-            begins = event.start_time_ns
-    return sorted(found), begins
+        left += event.children
+        begins = event.start_time_ns if event.name == MEASURED else begins
+    return sorted(one for root in roots for one in _of_event(root)), begins
+
+
+def _of_event(event):
+    """Allocations of an op; none of those that a CPU's convolution makes for itself alone."""
+    if event.tag == _EventType.Allocation:
+        return [(event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size)]
+    if event.name.startswith("c10d::"):
+        return []  # Gloo copies what it gathers; devices' libraries do not.
+    found = sorted(one for child in event.children for one in _of_event(child))
+    if not event.name.endswith("convolution"):
+        return found
+    taken, dropped = {}, set()
+    for number, (_, place, size) in enumerate(found):
+        if size > 0:
+            taken[place] = number
+        elif place in taken:
+            dropped |= {number, taken.pop(place)}
+    return [one for number, one in enumerate(found) if number not in dropped]
 
 
 def live_bytes(profile, kept):
@@ -116,7 +132,7 @@ def main():
     torch.manual_seed(0)
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
-        model = gpt() if kind == "gpt" else cnn()
+        model = {"gpt": gpt, "cnn": cnn, "vgg": vgg16}[kind]()
         ranks = 1
         for name, count in here.axes:
             ranks *= count if name in ("dp", "fsdp") else 1

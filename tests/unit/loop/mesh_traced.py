@@ -17,6 +17,26 @@ def cnn():
     return CNN(width=32, classes=16)
 
 
+_VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
+PICTURES = 4
+
+
+def vgg16():
+    """A frozen VGG16 (Simonyan and Zisserman, arXiv 1409.1556, configuration D) with a new head."""
+    layers, channels = [], 3
+    for width in _VGG16:
+        if not width:
+            layers.append(torch.nn.MaxPool2d(2))
+            continue
+        layers += [torch.nn.Conv2d(channels, width, 3, padding=1), torch.nn.ReLU(inplace=True)]
+        channels = width
+    for inputs in (512 * 7 * 7, 4096):
+        layers += [torch.nn.Linear(inputs, 4096), torch.nn.ReLU(inplace=True)]
+    layers.insert(-4, torch.nn.Flatten())
+    features = torch.nn.Sequential(*layers).requires_grad_(False)
+    return torch.nn.Sequential(features, torch.nn.Linear(4096, 16))
+
+
 class WithLoss(torch.nn.Module):
     """A model that gives its loss: as in the loop, nobody holds its outputs any longer."""
 
@@ -64,6 +84,20 @@ class TracedCNN:
 
     def loss(self, output, inputs):
         return loss_of(output, torch.zeros(len(output), dtype=torch.int64))
+
+
+class TracedVGGLoss:
+    kind = "image"
+    optimizer = "adamw"
+
+    def __init__(self):
+        self.model = WithLoss(vgg16())
+
+    def inputs(self, batch):
+        return torch.zeros(batch, 3, 224, 224)
+
+    def loss(self, output, inputs):
+        return output
 
 
 class TracedCNNLoss(TracedCNN):

@@ -29,5 +29,9 @@ def test_what_it_does_not_is_said_with_the_reason(strategy, precision, word):
     assert word in note
 
 
+def test_what_it_splits_less_is_said():
+    assert "head and loss whole" in loop_note(_choice("dp2.tp2"))
+
+
 def test_other_frameworks_are_not_its_business():
     assert loop_note(_choice("dp2+parameter-server", framework="tensorflow")) == ""

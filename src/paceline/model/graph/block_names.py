@@ -16,19 +16,28 @@ _BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
 
 def block_names(graph: Graph) -> tuple[str, ...]:
     """Blocks of a model in the order data flows: numbered children, and what lies between."""
-    is_forward = graph.ops.phase == Phase.FORWARD
-    flow = (_block_key(graph.modules[m]) for m in graph.ops.module[is_forward].tolist())
+    return flow_of_blocks(graph.modules, graph.ops.module[graph.ops.phase == Phase.FORWARD])
+
+
+def flow_of_blocks(modules: Sequence[str], op_module: IntArray) -> tuple[str, ...]:
+    """Blocks that ops belong to, each where it comes first; ``op_module`` is each op's module."""
+    flow = (_block_key(modules[m]) for m in op_module.tolist())
     return tuple(dict.fromkeys(key for key in flow if key)) or ("",)
 
 
 def blocks_of_ops(modules: Sequence[str], op_module: IntArray, names: Sequence[str]) -> IntArray:
     """Block of each op; one outside all blocks belongs to the block of the op before it."""
-    number = {name: index for index, name in enumerate(names)}
-    keys = [number.get(_block_key(path), -1) for path in modules]
-    own = np.array(keys, dtype=np.int64)[op_module]
+    own = own_blocks(modules, op_module, names)
     known = np.maximum.accumulate(np.where(own >= 0, np.arange(len(own)), -1))
     first = int(np.argmax(own >= 0)) if (own >= 0).any() else 0
     return np.asarray(own[np.where(known >= 0, known, first)].clip(0))
+
+
+def own_blocks(modules: Sequence[str], op_module: IntArray, names: Sequence[str]) -> IntArray:
+    """The block that each op lies in; -1 outside all."""
+    number = {name: index for index, name in enumerate(names)}
+    keys = [number.get(_block_key(path), -1) for path in modules]
+    return np.asarray(np.array(keys, dtype=np.int64)[op_module])
 
 
 def is_numbered(name: str) -> bool:

@@ -200,6 +200,31 @@ class CostTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GatheredShares:
+    """What ranks that split weights hold whole at the moments that can be the peak.
+
+    Shapes: (2, num_moments).
+
+    The rows are two ways to wrap a model: each repeated block and each module beside them is
+    gathered by itself; or blocks are, and all that lies beside them stays gathered from the
+    first forward to the last backward, as PyTorch's FSDP keeps its root.
+
+    Attributes:
+        weights: Share of the weights: of what runs and of what comes next.
+        gradients: Share of the gradients that are whole until they are reduced.
+    """
+
+    weights: FloatArray
+    gradients: FloatArray
+
+    def take(self, moments: npt.NDArray[np.int64]) -> GatheredShares:
+        """Those of some moments."""
+        return GatheredShares(
+            weights=self.weights[:, moments], gradients=self.gradients[:, moments]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MemoryTable:
     """Live bytes at the moments that can be the peak.
 
@@ -211,6 +236,7 @@ class MemoryTable:
         largest_bytes: Largest single storages of those that come and go, (num_storages_kept, 9),
             for what an allocator keeps beside them.
         num_allocations: Storages live at each moment, float64 (num_moments,).
+        gathered: What ranks that split weights hold whole; None where nobody says.
     """
 
     by_owner: FloatArray
@@ -218,6 +244,7 @@ class MemoryTable:
     weight_copies: FloatArray
     largest_bytes: FloatArray
     num_allocations: FloatArray
+    gathered: GatheredShares | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,9 +6,11 @@ first, and their maximum is taken afterwards.
 
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
 SC 2020, section 5; Zhao et al., "PyTorch FSDP", VLDB 16(12), 2023: two blocks of parameters are
-gathered at a time (one computing, one prefetched), and casts are made of the gathered block.
-PyTorch's DDP reducer keeps its buckets beside the gradients unless ``gradient_as_bucket_view`` is
-set.
+gathered at a time (one computing, one prefetched), and casts are made of the gathered block; its
+gradients are whole until they are scattered. Li et al., "PyTorch Distributed", VLDB 13(12), 2020,
+and torch/csrc/distributed/c10d/reducer.cpp (read 2026-11-26): DDP's reducer makes buckets for all
+gradients with the model, and gradients lie beside them unless ``gradient_as_bucket_view`` is set.
+Then the first ones of a step that are not yet reduced (``no_sync``) still do.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from paceline.model.graph.costs import LoweredPass, Platform
+from paceline.model.graph.costs import GatheredShares, LoweredPass, Platform
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
 from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.training_profile import TrainingProfile
 from paceline.prediction.memory.peak import process_memory
 from paceline.prediction.prediction import Points
 
 #: Blocks that FSDP gathers one by one: a transformer's layers, or as many groups of modules.
 FSDP_BLOCKS = 32
-#: Share of the parameters that FSDP keeps gathered: the block that computes and the next one.
+#: Share of the parameters that FSDP keeps gathered where nobody says of which block: that which
+#: computes and the next one.
 GATHERED_FRAC = 2.0 / FSDP_BLOCKS
 
 _STATE = (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT)
@@ -45,6 +49,7 @@ class PeakMoments:
         platform: Whose allocator holds them.
         all_gradients: Of every parameter, which no moment need have at once.
         is_update: Which moments are the optimizer's, (M,); None where nobody says.
+        gathered: What is whole at each of them where ranks split weights; None where nobody says.
     """
 
     whole: FloatArray
@@ -55,6 +60,7 @@ class PeakMoments:
     platform: Platform = "cuda"
     all_gradients: float = 0.0
     is_update: npt.NDArray[np.bool_] | None = None
+    gathered: GatheredShares | None = None
 
     def at(self, points: IntArray) -> PeakMoments:
         """The same at some points, (M, len(points)) each."""
@@ -63,12 +69,25 @@ class PeakMoments:
 
     def before_update(self) -> PeakMoments:
         """The moments of the passes alone; all of them where none is known to be the update."""
-        rows = np.flatnonzero(~self.is_update) if self.is_update is not None else ()
-        if not len(rows):
+        if self.is_update is None or self.is_update.all():
             return self
+        rows = np.flatnonzero(~self.is_update).astype(np.int64)
         names = ("whole", "states", "update", "gradients", "parameters")
         taken = {name: getattr(self, name)[rows] for name in names}
-        return replace(self, **taken, is_update=None)
+        gathered = None if self.gathered is None else self.gathered.take(rows)
+        return replace(self, **taken, is_update=None, gathered=gathered)
+
+    def whole_shares(self, *, wraps_each: bool) -> tuple[FloatArray, FloatArray]:
+        """Shares of weights and of gradients that ranks hold whole beside their own, (M, 1) each.
+
+        Args:
+            wraps_each: Whether what lies beside the repeated blocks is gathered module by module.
+        """
+        if self.gathered is None:
+            shape = (len(self.whole), 1)
+            return np.full(shape, GATHERED_FRAC), np.zeros(shape)
+        row = 0 if wraps_each else 1
+        return self.gathered.weights[row][:, None], self.gathered.gradients[row][:, None]
 
 
 def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
@@ -91,6 +110,7 @@ def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
         platform=lowered.configuration.platform,
         all_gradients=0.0 if goes else float(lowered.gradient_ready[:, 1].sum()),
         is_update=is_update,
+        gathered=lowered.memory.gathered,
     )
 
 
@@ -113,6 +133,7 @@ def saved_bytes(
     *,
     accumulates: bool = False,
     keeps_gradients: bool = False,
+    profile: TrainingProfile | None = None,
 ) -> FloatArray:
     """Live bytes that one rank's peak is below that of a device that keeps everything, (P,).
 
@@ -124,10 +145,13 @@ def saved_bytes(
             compared runs one: what it saves is below zero where it splits little.
         keeps_gradients: Whether gradients of microbatches stay whole until they are reduced with
             those of the last.
+        profile: Of the software, which may keep buckets; nothing beside the strategy without.
     """
+    kept = KeptShares.of(num_ranks, sharding, profile)
+    fills_buckets = profile is not None and profile.fills_buckets(accumulates=accumulates)
+    has_views = fills_buckets & (kept.buckets > 0)
     of_rank = accumulated(moments) if accumulates else moments
-    kept = KeptShares.of(num_ranks, sharding)
-    live = live_bytes(of_rank, kept)
+    live = np.where(has_views, filled_bytes(moments, kept), live_bytes(of_rank, kept))
     if accumulates and keeps_gradients:
         whole = replace(kept, gradient=np.ones_like(kept.gradient))
         live = np.maximum(live, live_bytes(of_rank.before_update(), whole))
@@ -139,33 +163,38 @@ class KeptShares:
     """What a rank keeps of each part of the state that it has, of any shape.
 
     Attributes:
-        parameter: Of parameters while blocks run: its own, and those it has gathered.
+        parameter: Of parameters; what is gathered while blocks run comes on top.
         gradient: Of gradients.
         optimizer: Of optimizer state and of what the update needs.
+        buckets: Of gradients, once more as buckets that are there from the start.
+        wraps_each: Whether what lies beside the repeated blocks is gathered module by module.
     """
 
     parameter: FloatArray
     gradient: FloatArray
     optimizer: FloatArray
+    buckets: FloatArray
+    wraps_each: bool = False
 
     def take(self, rows: IntArray) -> KeptShares:
         """Those of some ranks."""
-        return KeptShares(
-            parameter=self.parameter[rows],
-            gradient=self.gradient[rows],
-            optimizer=self.optimizer[rows],
-        )
+        names = ("parameter", "gradient", "optimizer", "buckets")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     @classmethod
-    def of(cls, num_ranks: npt.ArrayLike, sharding: Sharding) -> KeptShares:
+    def of(
+        cls, num_ranks: npt.ArrayLike, sharding: Sharding, profile: TrainingProfile | None = None
+    ) -> KeptShares:
         """Where so many ranks share what a level of sharding splits."""
         share = 1.0 / np.asarray(num_ranks, dtype=np.float64)
         whole = np.ones_like(share)
-        gathered = np.minimum(1.0, share + GATHERED_FRAC)
+        has_buckets = profile is not None and profile.keeps_buckets and sharding == "none"
         return cls(
-            parameter=gathered if sharding == "zero3" else whole,
+            parameter=share if sharding == "zero3" else whole,
             gradient=share if sharding in ("zero2", "zero3") else whole,
             optimizer=whole if sharding == "none" else share,
+            buckets=np.where(has_buckets & (share < 1.0), 1.0, 0.0),
+            wraps_each=profile is not None and profile.wraps_each,
         )
 
 
@@ -176,10 +205,20 @@ def live_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:
         moments: Of a rank that keeps all of it.
         kept: Its shares, of one or of P ranks.
     """
+    weights, gradients = moments.whole_shares(wraps_each=kept.wraps_each)
+    parameter = np.minimum(1.0, kept.parameter + weights)
     live = moments.whole - (moments.states + moments.update) * (1.0 - kept.optimizer)
-    live = live - moments.gradients * (1.0 - kept.gradient)
-    live = live - moments.parameters * (1.0 - kept.parameter)
+    live = live - moments.parameters * (1.0 - parameter)
+    split_bytes = moments.gradients * (1.0 - kept.gradient)
+    whole_bytes = moments.all_gradients * gradients * (kept.parameter < 1.0)
+    live = live - np.maximum(split_bytes - whole_bytes, 0.0)
+    live = live + moments.all_gradients * kept.buckets
     return np.asarray(live.max(axis=0))
+
+
+def filled_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:
+    """The same where gradients lie in buckets, and nowhere else, (P,)."""
+    return live_bytes(accumulated(moments), replace(kept, buckets=np.zeros_like(kept.buckets)))
 
 
 def saved_process_bytes(
@@ -190,6 +229,7 @@ def saved_process_bytes(
     is_bound: bool = False,
     accumulates: bool = False,
     keeps_gradients: bool = False,
+    profile: TrainingProfile | None = None,
 ) -> FloatArray:
     """The same of the peak of the process: fewer live bytes leave fewer gaps between them, (P,).
 
@@ -200,12 +240,14 @@ def saved_process_bytes(
         is_bound: Of the bound that holds at a chance of 95 %, instead of the median.
         accumulates: Whether a rank runs several microbatches per step, as `saved_bytes` has it.
         keeps_gradients: Whether it keeps their gradients whole, the same.
+        profile: Of the software, the same.
     """
     added = process_memory(moments.platform)
     gaps_frac = added.fragmentation_high_frac if is_bound else added.fragmentation_mid_frac
     saved = saved_bytes(
-        moments, num_ranks, sharding, accumulates=accumulates, keeps_gradients=keeps_gradients
-    )
+        moments, num_ranks, sharding, accumulates=accumulates, keeps_gradients=keeps_gradients,
+        profile=profile,
+    )  # fmt: skip
     return saved * (1.0 + gaps_frac)
 
 

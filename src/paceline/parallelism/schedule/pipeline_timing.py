@@ -33,12 +33,15 @@ class PipelineMemory:
     Attributes:
         state: Of the stages of a rank, (num_parts, 2, num_pipelines, num_ranks).
         activation_bytes: Of the microbatches in flight.
+        first_bytes: Of them, those of the first one where all of a step are in flight at once, and
+            so no gradients yet; else nothing.
         transient_bytes: Beyond them at the peak.
         largest_bytes: The largest single tensor that comes and goes.
     """
 
     state: TrainingState
     activation_bytes: FloatArray
+    first_bytes: FloatArray
     transient_bytes: FloatArray
     largest_bytes: FloatArray
 
@@ -87,6 +90,7 @@ class Pipelines:
         held = PipelineMemory(
             state=TrainingState(np.zeros((len(Part), 2, *size))),
             activation_bytes=np.zeros(size),
+            first_bytes=np.zeros(size),
             transient_bytes=np.zeros(size),
             largest_bytes=np.zeros(size),
         )
@@ -99,6 +103,9 @@ class Pipelines:
             flying = chunks_in_flight(schedule, num_ranks=pp).ravel()
             saved_bytes = _per_rank(self._stacked(rows, "saved_bytes") * flying, chunks)
             held.activation_bytes[rows, :pp] = saved_bytes
+            if chunks == 1:
+                is_all = flying.ravel() == self.keys[rows, 3][:, None]
+                held.first_bytes[rows, :pp] = self._stacked(rows, "saved_bytes") * is_all
             if schedule.kind == "zbh1":
                 put_off_bytes = self._stacked(rows, "put_off_bytes")
                 held.activation_bytes[rows, :pp] += put_off_bytes * num_put_off(

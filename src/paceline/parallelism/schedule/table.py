@@ -45,7 +45,9 @@ class Variant:
 
     def runs(self, strategy: Strategy) -> bool:
         """Whether its ranks are those that share a model under a strategy."""
-        shape = SplitShape.of(strategy, whole_experts=self.shape.whole_experts)
+        shape = SplitShape.of(
+            strategy, whole_experts=self.shape.whole_experts, splits_words=self.shape.splits_words
+        )
         return (self.shape, self.checkpointing) == (shape, strategy.recompute)
 
 

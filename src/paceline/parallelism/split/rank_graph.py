@@ -93,10 +93,13 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
     if experts is not None and not shape.whole_experts:
         mine = split_tensor(
             with_part_of_experts(whole, experts, shape.experts), shape.tensor,
-            sequence_parallel=shape.sequence_parallel,
+            sequence_parallel=shape.sequence_parallel, splits_words=shape.splits_words,
         )  # fmt: skip
     else:
-        mine = split_tensor(whole, shape.tensor, sequence_parallel=shape.sequence_parallel)
+        mine = split_tensor(
+            whole, shape.tensor, sequence_parallel=shape.sequence_parallel,
+            splits_words=shape.splits_words,
+        )  # fmt: skip
     rank, calls = mine.graph, [part.calls, _tensor_sums(mine.calls, whole, experts, shape)]
     if experts is not None:
         if shape.whole_experts:

@@ -164,15 +164,18 @@ def word_tables(views: Sequence[OpView]) -> Mapping[int, float]:
     return found
 
 
-def find_roles(views: Sequence[OpView], degree: float) -> Mapping[int, Role]:
+def find_roles(
+    views: Sequence[OpView], degree: float, *, splits_words: bool = True
+) -> Mapping[int, Role]:
     """Role of every weight that can be split ``degree`` ways, by storage.
 
     Args:
         views: All ops of the graph.
         degree: Ranks that share a weight; weights of less than two outputs for each stay whole.
+        splits_words: Whether vocabularies and the loss over them are split, too.
     """
     forward = [op for op in views if op.phase in (Phase.FORWARD, Phase.LOSS)]
-    words = word_tables(forward)
+    words = word_tables(forward) if splits_words else None
     denied: set[int] = set()
     while True:
         follow = _Follow(degree, frozenset(denied), words)
@@ -187,10 +190,13 @@ def find_roles(views: Sequence[OpView], degree: float) -> Mapping[int, Role]:
 class _Follow:
     """Data being followed through the forward ops, under a set of weights that stay whole."""
 
-    def __init__(self, degree: float, denied: frozenset[int], words: Mapping[int, float]) -> None:
+    def __init__(
+        self, degree: float, denied: frozenset[int], words: Mapping[int, float] | None
+    ) -> None:
         self.degree = degree
         self.denied = denied
-        self.words = words
+        self.splits_words = words is not None
+        self.words = words or {}
         self.roles: dict[int, Role] = {}
         self.makers: dict[int, frozenset[int]] = {}
         self.features: dict[int, float] = {}
@@ -239,6 +245,8 @@ class _Follow:
             self.closed.add(table)
 
     def _passes(self, op: OpView, makers: frozenset[int]) -> bool:
+        if op.is_loss and not self.splits_words:
+            return False
         split = max(n for s, n in op.inputs if s in self.makers)
         whole = max((n for s, n in op.inputs if not self._follows(op, s)), default=0.0)
         if whole >= split / 2:

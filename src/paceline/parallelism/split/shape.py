@@ -37,6 +37,7 @@ class SplitShape:
         gathers_words: Whether each tensor rank has a part of the vocabulary at the end, and logits
             are gathered.
         sums_layers_once: Whether what all experts of a layer made is added before ranks sum it.
+        splits_words: Whether tensor ranks split the vocabulary of the output head and the loss.
     """
 
     tensor: int = 1
@@ -51,6 +52,7 @@ class SplitShape:
     copies_heads: bool = False
     gathers_words: bool = False
     sums_layers_once: bool = False
+    splits_words: bool = True
 
     def __post_init__(self) -> None:
         degrees = (self.tensor, self.ring, self.ulysses, self.experts, self.guidance)
@@ -60,13 +62,17 @@ class SplitShape:
             )
 
     @classmethod
-    def of(cls, strategy: Strategy, *, whole_experts: bool = False) -> SplitShape:
+    def of(
+        cls, strategy: Strategy, *, whole_experts: bool = False, splits_words: bool = True
+    ) -> SplitShape:
         """Ranks that share a model by a strategy.
 
         Args:
             strategy: Its `tp`, `cp`, `ep` and `cfg` axes.
             whole_experts: Whether tensor ranks are expert ranks too, with experts of their own; one
                 tensor rank has them whole anyway.
+            splits_words: Whether tensor ranks split the output head and the loss; one rank has
+                them whole.
         """
         return cls(
             tensor=strategy.size("tp"),
@@ -77,6 +83,7 @@ class SplitShape:
             experts=strategy.size("ep"),
             guidance=strategy.size("cfg"),
             whole_experts=whole_experts and min(strategy.size("ep"), strategy.size("tp")) > 1,
+            splits_words=splits_words or strategy.size("tp") == 1,
         )
 
     @classmethod

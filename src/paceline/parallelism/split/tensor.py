@@ -46,7 +46,9 @@ class TensorPart:
     split_parameter_frac: float
 
 
-def split_tensor(graph: Graph, degree: int, *, sequence_parallel: bool = False) -> TensorPart:
+def split_tensor(
+    graph: Graph, degree: int, *, sequence_parallel: bool = False, splits_words: bool = True
+) -> TensorPart:
     """What one of ``degree`` tensor-parallel ranks runs.
 
     Pairs, heads and vocabulary are found in the graph (`roles`). With sequence parallel,
@@ -56,6 +58,7 @@ def split_tensor(graph: Graph, degree: int, *, sequence_parallel: bool = False) 
         graph: One pass of a model.
         degree: Ranks of the group; 1 returns the graph as it is.
         sequence_parallel: Whether reductions become scatters and gathers along the sequence.
+        splits_words: Whether tables of words, the output head and the loss are split, too.
 
     Raises:
         InvalidInputError: The degree does not divide heads or widths, or nothing can be split.
@@ -63,7 +66,7 @@ def split_tensor(graph: Graph, degree: int, *, sequence_parallel: bool = False) 
     if degree == 1:
         return TensorPart(graph=graph, calls=CallTable.of([]), split_parameter_frac=0.0)
     views = view_ops(graph)
-    flow = _flow_of(graph, _least_width(graph, degree))
+    flow = _flow_of(graph, _least_width(graph, degree), splits_words=splits_words)
     if flow is None:
         raise InvalidInputError(
             f"tensor parallel finds nothing to split in {graph.name}",
@@ -94,10 +97,10 @@ def _widths(graph: Graph) -> FloatArray:
 
 
 @lru_cache(maxsize=16)
-def _flow_of(graph: Graph, least_width: float) -> _Flow | None:
+def _flow_of(graph: Graph, least_width: float, *, splits_words: bool) -> _Flow | None:
     """Where split data goes if weights of such a width are split; None where none can be."""
     views = view_ops(graph)
-    roles = find_roles(views, least_width / 2.0)
+    roles = find_roles(views, least_width / 2.0, splits_words=splits_words)
     return _follow(views, roles, graph) if roles else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.loop.parallel.notation import parse, refusals
+from paceline.loop.parallel.notation import parse, refusals, size
 from paceline.planfile import PlannedChoice
 from paceline.planning.places.input_side import fed_step, input_host, input_pipeline
 from paceline.planning.places.places import Place
@@ -13,6 +13,11 @@ from paceline.prediction.input_side import describe_feed, predict_input
 from paceline.simulation.queue.figures import ServiceFigures
 from paceline.stack.versions import version_key
 from paceline.units import format_duration, format_percent
+
+_WHOLE_HEAD = (
+    "`paceline.loop` leaves output head and loss whole on every tensor rank, which takes more "
+    "memory than a script that splits them: `habits=loop` in a job of `predict` says how much"
+)
 
 
 def choice_notes(search: Search, row: int) -> tuple[str, ...]:
@@ -30,12 +35,13 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
 
 
 def loop_note(choice: PlannedChoice) -> str:
-    """What of a choice to train so `paceline.loop` does not run, and why; else empty."""
+    """What of a choice to train so `paceline.loop` does not run or does otherwise; else empty."""
     if choice.stack is not None and choice.stack.framework != "torch":
         return ""
-    reasons = refusals(parse(choice.strategy), choice.precision)
+    strategy = parse(choice.strategy)
+    reasons = refusals(strategy, choice.precision)
     if not reasons:
-        return ""
+        return _WHOLE_HEAD if size(strategy, "tp") > 1 else ""
     return f"`paceline.loop` does not run it: {'; '.join(reasons)}; your script must"
 
 

@@ -8,7 +8,7 @@ the largest few such batches are kept in training, since smaller ones are slower
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
 from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.training_profile import find_training_profile
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
 
@@ -236,7 +237,7 @@ def _saved(
 ) -> tuple[FloatArray, FloatArray]:
     """What sharding saves of median and bound, (num_rows, P); each distinct way is worked out once.
 
-    Less than nothing where gradients are accumulated and not split.
+    Less than nothing where gradients are accumulated and not split, or lie beside buckets.
     """
     keys = np.column_stack([rows.configuration, groups, rows.sharding])
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
@@ -245,6 +246,7 @@ def _saved(
             saved_process_bytes(
                 forecast.moments[configuration], num_ranks, SHARDINGS[sharding],
                 is_bound=is_bound, accumulates=accumulates,
+                profile=replace(find_training_profile(), host=forecast.passes[configuration].host),
             )
             for configuration, num_ranks, sharding in distinct.tolist()
         ]

@@ -60,6 +60,7 @@ class TrainingRecipe:
             "hooks": self.hooks,
             "whole-gradients": self.keeps_gradients,
             "even-layers": self.even_layers,
+            "loop": False,
         }
         return tuple(habit for habit in HABITS if said[habit])
 

@@ -46,6 +46,17 @@ def test_transformers_split_as_megatron_does(name) -> None:
             assert role == expected, module
 
 
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_loop_whose_loss_is_the_users_leaves_words_whole(name) -> None:
+    graph = graph_of(name)
+    views, tables = view_ops(graph), word_tables(view_ops(graph))
+    usual, whole = (find_roles(views, 2, splits_words=way) for way in (True, False))
+    assert set(tables) & set(usual)
+    assert not set(tables) & set(whole)
+    assert whole.items() <= usual.items()
+    assert {Role.COLUMN, Role.ROW} == set(whole.values())
+
+
 def test_alexnet_dense_layers_are_a_pair() -> None:
     roles = roles_by_module("alexnet")
     assert roles["classifier.4"] == Role.COLUMN
