@@ -303,8 +303,8 @@ PAGE = """# Kill-proof training: what was tried
 |---|---|---|
 {rows}
 
-FP32, SGD with momentum, DDP over gloo; batches of 12 over all ranks; samples that draw.
 """
+END = "FP32, SGD with momentum, DDP over gloo; batches of 12 over all ranks; samples that draw.\n"
 
 
 def main() -> None:
@@ -341,9 +341,10 @@ def main() -> None:
         when=time.strftime("%Y-%m-%d"), cores=os.cpu_count(), torch=torch.__version__,
         rows="\n".join(row.format(**figures) for row in ROWS),
     )  # fmt: skip
-    print(page)
+    print(page + END)
     if given.out:
-        given.out.write_text(page, encoding="utf-8")
+        _, _, below = given.out.read_text(encoding="utf-8").partition(END)
+        given.out.write_text(page + END + below, encoding="utf-8")
     is_kept = terms["kept"] == terms["times"] and damages["refused"] == damages["times"]
     sys.exit(0 if is_kept and kills["worst"] <= 1e-5 else 1)
 
