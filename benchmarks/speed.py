@@ -51,6 +51,8 @@ FELT = (
     ("plan llama-3-8b --rewrite lora_rank=16 --tokens 10M", 25.0),
     ("plan llama-3-8b --tokens 1B", 25.0),
     ("plan llama-3-70b --tokens 1T --max-devices 8192", 80.0),
+    ("plan llama-3-70b --task infer --rps 20", 40.0),
+    ("plan deepseek-r1 --task infer --rps 20", 80.0),
 )
 #: Runs of each of them, interleaved with `import numpy`.
 NUM_FELT_RUNS = 3

@@ -20,6 +20,8 @@ import numpy as np
 from accuracy_serving.terms import page as left_out_page
 from accuracy_serving.terms import read
 
+#: Why figures are what they are, written by hand.
+CAUSES = Path(__file__).with_name("services_causes.md")
 #: What is compared: the mean is held against the median.
 QUANTITIES = (
     "capacity", "tpot mean", "tpot p50", "tpot p99", "ttft mean", "ttft p50", "ttft p99",
@@ -33,14 +35,15 @@ _INTRODUCTION = """# Accuracy of services
 
 Made by `python -m accuracy_serving.services` from published runs of services (`score` with a
 `scenario`). No level of a source acts: `plan`, `predict` and `score` answer alike. Fitted to such
-runs are the host's time between steps of two engines before they overlap it, and the level of one
-kind of device (first table); their sources are left out in turn below it. Times to the first token,
-percentiles and queues are not fitted. An error is the median distance of predicted over measured
-from one; coverage is of the 80 % interval; *far* counts answers beyond ×/÷ 5, and they count as
-unanswered. A rate that a run was given, and keeps, is no answer and is left out of the second
-table: so are all but overloaded rows of MLPerf's server scenario, which state the rate. Times are
-not compared where those that a row states, times its rate, are beyond ×/÷ 3 of the requests that
-it states in flight (Little's law)."""
+runs are the host's time between steps of two engines before they overlap it, the levels of served
+Gaudi and of engines before their kernels were tuned for other makers' devices, and the bytes that
+portable kernels keep on their way (first table); their sources are left out in turn below it. Times
+to the first token, percentiles and queues are not fitted. An error is the median distance of
+predicted over measured from one; coverage is of the 80 % interval; *far* counts answers beyond
+×/÷ 5, and they count as unanswered. A rate that a run was given, and keeps, is no answer and is
+left out of the second table: so are all but overloaded rows of MLPerf's server scenario, which
+state the rate. Times are not compared where those that a row states, times its rate, are beyond
+×/÷ 3 of the requests that it states in flight (Little's law)."""
 
 
 def main() -> None:
@@ -91,6 +94,7 @@ def page(rows: Path, answers: Path) -> Iterator[str]:
                 yield _line(source, count, missed[source], pairs)
     yield "\n## Unanswered\n\n| reason | rows |\n|---|---|"
     yield from (f"| {reason} | {count} |" for reason, count in reasons.most_common())
+    yield "\n" + CAUSES.read_text(encoding="utf-8").rstrip()
 
 
 def agrees(row: Mapping[str, str], stated: Mapping[str, str]) -> bool:

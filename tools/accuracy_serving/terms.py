@@ -6,7 +6,8 @@ with at most 64 requests in flight and no weights in 4-bit integers, where kerne
 The level of a kind of device (``prediction/data/device_kinds.csv``) is the mean of its sources'
 medians, drawn towards none as by one source more. Sources of fewer than eight rows say nothing of
 a term. A source that is left out is judged with the terms of the others; without any other the
-term is none.
+term is none. Levels of one source alone are shipped as that source has them: those of early engines
+on devices of other makers, and of portable kernels there (`portable_products.csv`, over NVIDIA's).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from paceline.scoring.naming.serving import engine_of
 from paceline.shipped import shipped_rows
+from paceline.stack.engines import engines
 
 Z_80 = 1.2815515655446004
 #: Devices with fewer rows are not shown apart, and sources say nothing of a term.
@@ -30,7 +32,10 @@ _LEAST_ROWS = 8
 _MOST_IN_FLIGHT = 64
 _INTEGERS = re.compile(r"int4|awq|gptq|4-bit|w4|q4", re.IGNORECASE)
 _OTHER_MAKERS = re.compile(r"instinct|max 1|gaudi|tpu|ascend|\bm\d ", re.IGNORECASE)
-_KINDS = re.compile(r"gaudi", re.IGNORECASE)
+_GAUDI = re.compile(r"gaudi", re.IGNORECASE)
+#: Devices of other makers, by whose kernels are told apart.
+_VENDORS = (("AMD", re.compile(r"instinct", re.I)), ("Intel", re.compile(r"max 1550", re.I)))
+_PORTABLE = "portable kernels, other makers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +77,7 @@ class Judged:
     @property
     def is_level(self) -> bool:
         """Whether its term multiplies steps; else it is added to them."""
-        return bool(_KINDS.search(self.term))
+        return self.term not in engines()
 
     def with_term(self, term: float) -> float:
         """``log_ratio`` with another value of its term."""
@@ -106,7 +111,8 @@ def judged(row: Mapping[str, str], answer: Mapping[str, str]) -> Judged | None:
         measured_step_s=step_s,
         log_ratio=sign * math.log(mid / float(row["throughput"])),
         log_width=math.log(high / low) / 2.0,
-        is_fitted=_is_best_known(row, stated, answer["device"]) or term == "Gaudi",
+        is_fitted=_is_best_known(row, stated, answer["device"])
+        or (bool(term) and term not in engines()),
     )
 
 
@@ -117,14 +123,29 @@ def _is_best_known(row: Mapping[str, str], stated: Mapping[str, str], device: st
 
 
 def _term(framework: str, device: str, step_s: float) -> tuple[str, float]:
-    if _KINDS.search(device):
-        lines = shipped_rows("prediction", "device_kinds.csv")
-        line = next(one for one in lines if (one["vendor"], one["kind"]) == ("Intel", "npu"))
-        return "Gaudi", float(line["log_level"])
+    if _GAUDI.search(device):
+        return "Gaudi", _level("Intel", "npu", "served")
     engine = engine_of(framework)
+    vendor = next((name for name, spelling in _VENDORS if spelling.search(device)), "")
+    if vendor and engine is not None and engine.kernels == "portable":
+        per_clock = {one["vendor"]: float(one["bytes_per_clock"]) for one in _per_clock()}
+        return _PORTABLE, math.log(per_clock["NVIDIA"] / per_clock.get(vendor, per_clock[""]))
+    if vendor and (engine is None or engine.kernels == "early"):
+        return f"early engines, {vendor}", _level(vendor, "gpu", "served early")
     if engine is None or engine.step_s is None or engine.overlaps or math.isnan(step_s):
         return "", 0.0
     return engine.name, engine.step_s
+
+
+def _per_clock() -> tuple[Mapping[str, str], ...]:
+    return tuple(shipped_rows("prediction", "portable_products.csv"))
+
+
+def _level(vendor: str, kind: str, runs: str) -> float:
+    lines = shipped_rows("prediction", "device_kinds.csv")
+    asked = (vendor, kind, runs)
+    line = next(one for one in lines if (one["vendor"], one["kind"], one["runs"]) == asked)
+    return float(line["log_level"])
 
 
 def terms(found: Sequence[Judged]) -> dict[str, float]:
