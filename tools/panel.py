@@ -162,6 +162,7 @@ def page(all_judged: list[Judged]) -> str:
 def _head(all_judged: list[Judged]) -> list[str]:
     right = sum(j.verdict in VERDICTS[-2:] for j in all_judged)
     bare = sum(j.verdict == "absurd" for j in all_judged)
+    left = len(questions()) - len(all_judged)
     return [
         "# Questions that people ask",
         "",
@@ -174,6 +175,7 @@ def _head(all_judged: list[Judged]) -> list[str]:
         "",
         f"**{right} of {len(all_judged)} right ({right / len(all_judged):.0%}, asked "
         f"{SHARE_ASKED:.0%}), {bare} absurd.**",
+        *(["", f"{left} more questions were not asked in this run."] if left else []),
     ]
 
 
