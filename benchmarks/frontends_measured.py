@@ -19,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 from paceline.app.truth.local_prediction import _lowered_here
-from paceline.execution.machine_model import LocalModel, fit_local, predict_local, step_work
+from paceline.execution.machine_model import LocalModel, fit_local, predict_local
+from paceline.execution.machine_work import Work, amounts_of, step_work
 from paceline.execution.worker import WORKERS
 from paceline.model.reading.load import load_workload
 
@@ -31,6 +32,7 @@ SEQ = 64
 FIVE = dict.fromkeys(("cnn", "simple_rnn", "lstm", "gru"), (16, 64)) | {"vgg_head": (1, 4)}
 OTHERS = {"wide_cnn": (8, 32), "deep_cnn": (8, 32), "wide_lstm": (8, 32), "wide_gru": (8, 32),
           "wide_rnn": (8, 32), "dense": (16, 256), "resnet_head": (1, 4)}  # fmt: skip
+FRAMEWORKS = {"jax": "jax", "tensorflow": "tensorflow", "torch": "keras-torch"}
 COMPILERS = {"jax": "xla", "tensorflow": "compiled", "torch": "eager"}
 TIMED = """
 import sys, time
@@ -148,7 +150,7 @@ def rows_of(backend: str, python: str, folder: Path) -> list[tuple]:
         workload = load_workload(f"beginners:{name}", python=python)
         lowered = _lowered_here(workload, COMPILERS[backend])
         for batch in batches:
-            work = step_work(lowered, batch=batch, seq=SEQ)
+            work = step_work(lowered, batch=batch, seq=SEQ, framework=FRAMEWORKS[backend])
             seen.append((name, batch, work, measured_s(backend, python, folder, name, batch)))
             print(backend, name, batch, f"{seen[-1][3] * 1e3:.2f} ms", file=sys.stderr, flush=True)
     rows = []
@@ -163,11 +165,12 @@ def rows_of(backend: str, python: str, folder: Path) -> list[tuple]:
 
 def start() -> LocalModel:
     """Where coefficients begin: those of one core of a server, which other steps move."""
+    flop = {work: 4e10 for work in Work if work < Work.OPERANDS}
+    num_bytes = {Work.OPERANDS: 4e9, Work.STREAM: 8e9, Work.UPDATE: 8e9, Work.POOL: 1e9}
+    others = {Work.PAGES: 2e9, Work.DISPATCH: 1e5}
     return LocalModel(
-        conv_flop_per_s=4e10, matmul_flop_per_s=5e10, memory_bytes_per_s=8e9,
-        operand_bytes_per_s=4e9, fresh_bytes_per_s=2e9, dispatch_s=1e-5, shared_frac={},
-        all_reduce_bytes_per_s={},
-    )  # fmt: skip
+        rates=amounts_of(flop | num_bytes | others), shared_frac={}, all_reduce_bytes_per_s={}
+    )
 
 
 def main(arguments: list[str]) -> None:
