@@ -8,6 +8,7 @@ from tests.unit.prediction.passes import device, lowered, matmul, stream
 
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, Phase
+from paceline.model.rewrite.optimizer import find_optimizer
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
@@ -107,10 +108,12 @@ def test_later_machines_dispatch_faster_and_an_unknown_year_is_the_reference():
     np.testing.assert_allclose(host_s / host_s[1], [older, 1.0, later, 1.0], rtol=1e-5)
 
 
-def updated_by(num_launches, *, platform="cuda"):
+def updated_by(num_launches, *, platform="cuda", optimizer="bert-adam"):
     """Products, then an update of as many small launches, whose own time is nothing beside them."""
-    update = stream(64, phase=Phase.OPTIMIZER, kernels=num_launches)
-    return lowered(*[LARGE] * 400, update, configuration=Configuration(platform=platform))
+    update = stream(64, phase=Phase.OPTIMIZER, kind=OpKind.OPTIMIZER, kernels=num_launches)
+    one = lowered(*[LARGE] * 400, update, configuration=Configuration(platform=platform))
+    variant = np.append(np.zeros(400, np.int16), np.int16(find_optimizer(optimizer).variant))
+    return dataclasses.replace(one, costs=dataclasses.replace(one.costs, variant=variant))
 
 
 def test_an_update_is_hidden_as_far_as_the_queue_holds_its_launches():
@@ -126,6 +129,14 @@ def test_an_update_is_hidden_as_far_as_the_queue_holds_its_launches():
 def test_more_launches_of_an_update_never_take_less():
     seconds = [predicted(updated_by(n)).mid_s.item() for n in (1, 500, 1000, 2000, 4000, 8000)]
     assert seconds == sorted(seconds)
+
+
+def test_a_library_keeps_ahead_of_the_device():
+    of_library, of_script = (
+        predicted(updated_by(3000, optimizer=name)).mid_s.item() for name in ("adam", "bert-adam")
+    )
+    none = predicted(updated_by(1)).mid_s.item()
+    assert of_library - none < 0.2 * (of_script - none)
 
 
 def test_a_processor_that_runs_the_update_itself_has_no_queue():

@@ -39,6 +39,7 @@ class OptimizerRule:
         foreach_kernels: Kernels per chunk of tensors with foreach.
         plain_temporaries: Temporaries of one tensor's size alive at once without foreach.
         foreach_temporaries: Temporaries of all parameters' size alive at once with foreach.
+        is_script: Whether a script's own loop goes through the tensors, and not the library's.
     """
 
     name: str
@@ -51,6 +52,7 @@ class OptimizerRule:
     foreach_kernels: int
     plain_temporaries: int
     foreach_temporaries: int
+    is_script: bool
 
     @property
     def fused_accesses(self) -> int:
@@ -77,6 +79,7 @@ def _rules() -> dict[str, OptimizerRule]:
             foreach_kernels=int(row["foreach_kernels"]),
             plain_temporaries=int(row["plain_temporaries"]),
             foreach_temporaries=int(row["foreach_temporaries"]),
+            is_script=row["loop"] == "script",
         )
         for row in read_table("optimizers.csv")
     }
