@@ -279,11 +279,11 @@ def test_the_break_even_price_is_where_the_first_place_changes(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_an_old_price_wins_below_about_the_stated_one(name):
-    """Within 15 %: the price is found pair by pair, the first place by draws."""
+    """Within 15 %, as the price is found pair by pair and the first place by draws."""
     search = searched(name)
     best = select(search).best
     able = [f for f in fates(search, best) if f.wins_below_usd_per_hour]
-    assert able
+    assert able or search.objective[best] < MATTERS_USD  # Of cents nothing is worth a change.
     for fate in able[:3]:
         price = fate.wins_below_usd_per_hour
         winner = planned(name, offers=with_price(fate.name, price * 0.85, **LISTED)).choices[0]
