@@ -343,7 +343,7 @@ def _meant(typed: str, workload: Workload) -> Workload:
     """The workload with what was typed before its title, where the two are not one name."""
     is_same = name_key(typed) == name_key(workload.name.rpartition(":")[2])
     if is_same:
-        return workload
+        return replace(workload, title=typed) if workload.title == workload.name else workload
     title = f"{typed} (as {workload.title})"
     return replace(workload, title=title, reading=reading_of(typed))
 
