@@ -138,7 +138,7 @@ def _kernel_counts() -> dict[str, FloatArray]:
 
 def _rows_looked_up(program: Program) -> Accesses:
     """The reads, where an embedding touches the rows that its indices name and not its table."""
-    reads, ops = program.reads, program.ops
+    reads, ops = program.read_at_all, program.ops
     of_lookup = ops.kind[reads.op] == OpKind.EMBEDDING
     is_table = of_lookup & (program.stores.owner[reads.storage] == Owner.PARAMETER)
     lookup, first = np.unique(reads.op[of_lookup & ~is_table], return_index=True)

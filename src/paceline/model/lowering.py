@@ -250,15 +250,17 @@ def _with_gradients(program: Program, configuration: Configuration) -> Program:
 
 
 def _updated_in_backward(program: Program) -> Program:
-    """Each gradient gone once the last op that adds to it has run: the update reads none later."""
+    """Each gradient gone once the last op that adds to it has run, where its update does."""
     stores, reads, writes = program.stores, program.reads, program.writes
     is_update = program.ops.phase == Phase.OPTIMIZER
     last = np.full(len(stores), -1)
     np.maximum.at(last, writes.storage, np.where(is_update[writes.op], -1, writes.op))
     goes = (stores.owner == Owner.GRADIENT) & (last >= 0)
+    is_spent = is_update[reads.op] & goes[reads.storage]
     return replace(
         program,
-        reads=reads.kept(~(is_update[reads.op] & goes[reads.storage])),
+        reads=reads.kept(~is_spent),
+        spent=reads.kept(is_spent),
         stores=replace(stores, death=np.where(goes, last, stores.death)),
     )
 

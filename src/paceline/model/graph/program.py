@@ -119,6 +119,8 @@ class Program:
         writes: What they write.
         stores: Where.
         modules: Dotted module paths.
+        spent: What updates read of gradients that are gone where the update stands, as it runs
+            within backward; noted once ops have their order.
     """
 
     ops: Ops
@@ -127,6 +129,12 @@ class Program:
     writes: Accesses
     stores: Stores
     modules: tuple[str, ...]
+    spent: Accesses | None = None
+
+    @property
+    def read_at_all(self) -> Accesses:
+        """What ops read, whether it is still there where they stand or not."""
+        return self.reads if self.spent is None else join_accesses(self.reads, self.spent)
 
     @classmethod
     def from_graph(cls, graph: Graph) -> Program:

@@ -259,7 +259,7 @@ def parameter_of(program: Program) -> IntArray:
 
 def _touched(program: Program, op: int, owner: Owner, *, is_read: bool) -> IntArray:
     """Storages of an owner that an op reads or writes, in its order."""
-    accesses = program.reads if is_read else program.writes
+    accesses = program.read_at_all if is_read else program.writes
     storage = accesses.storage[accesses.op == op]
     return np.asarray(storage[program.stores.owner[storage] == owner])
 
@@ -301,7 +301,7 @@ def _updated_bytes(program: Program, configuration: Configuration) -> FloatArray
     is_update = program.ops.phase == Phase.OPTIMIZER
     times = accesses_of_updates(program, configuration) * is_update
     moved = np.zeros(len(program.stores))
-    for accesses in (program.reads, program.writes):
+    for accesses in (program.read_at_all, program.writes):
         num_bytes = accesses.elements[:, 0] * program.stores.element_bytes[accesses.storage]
         moved += np.bincount(accesses.storage, num_bytes * times[accesses.op], len(program.stores))
     return moved
