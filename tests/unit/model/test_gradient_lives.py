@@ -62,6 +62,21 @@ def test_gradients_that_are_used_in_backward_are_never_all_there() -> None:
     assert by_owner[:, Owner.GRADIENT].max() < 0.5 * after[:, Owner.GRADIENT].max()
 
 
+def test_an_update_moves_the_same_bytes_wherever_it_runs() -> None:
+    graph = graph_of(gpt2)
+    after, within = (
+        lower(graph, Configuration(optimizer_kernel="plain", update=update)).costs
+        for update in ("after", "in-backward")
+    )
+    for costs in (after, within):
+        assert (costs.phase == Phase.OPTIMIZER).any()
+    moved, expected = (
+        (costs.count * costs.read_bytes[:, 0])[costs.phase == Phase.OPTIMIZER].sum()
+        for costs in (within, after)
+    )
+    assert moved == pytest.approx(expected, rel=1e-12)
+
+
 def test_microbatches_do_not_keep_what_each_of_them_uses() -> None:
     graph = graph_of(gpt2)
     once, again = (
