@@ -22,7 +22,7 @@ from pathlib import Path
 from paceline.app.api.running import runs_follow
 from paceline.errors import InvalidInputError
 from paceline.planfile import Interval
-from paceline.watch.command import start, wait
+from paceline.watch.command import running, wait
 from paceline.watch.events import read_run
 from paceline.watch.expected import Expectation
 from paceline.watch.folder import Run, new_run
@@ -188,20 +188,20 @@ def _watched(
     expectation: Expectation | None = None, *, ends_at: str = "",
 ) -> tuple[Run, list[dict]]:  # fmt: skip
     """A run and what was said of it; it is ended once that is said."""
-    started = start(new_run(command, folder=folder / "runs"))
-    watcher = Watcher(
-        started.run, expect=_unexpected, say=lambda _line: None, expectation=expectation,
-        limits=limits,
-    )  # fmt: skip
-    until_s = time.monotonic() + 180.0
+    with running(new_run(command, folder=folder / "runs")) as started:
+        watcher = Watcher(
+            started.run, expect=_unexpected, say=lambda _line: None, expectation=expectation,
+            limits=limits,
+        )  # fmt: skip
+        until_s = time.monotonic() + 180.0
 
-    def look() -> None:
-        watcher.look()
-        found = [one["kind"] for one in _notices(started.run)]
-        if (ends_at and ends_at in found) or time.monotonic() > until_s:
-            started.process.send_signal(signal.SIGTERM)
+        def look() -> None:
+            watcher.look()
+            found = [one["kind"] for one in _notices(started.run)]
+            if (ends_at and ends_at in found) or time.monotonic() > until_s:
+                started.process.send_signal(signal.SIGTERM)
 
-    run = wait(started, look, watcher.hear_signal)
+        run = wait(started, look, watcher.hear_signal)
     return run, _notices(run)
 
 

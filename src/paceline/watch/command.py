@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
@@ -48,10 +48,12 @@ class Started:
     Attributes:
         run: Where it is kept.
         process: Its process.
+        came: Signals that were passed on to it and that nobody was told of yet.
     """
 
     run: Run
     process: subprocess.Popen[bytes]
+    came: list[int] = field(default_factory=list)
 
 
 def observed_environment(
@@ -86,8 +88,12 @@ def _interruptions_per_hour(choice: PlannedChoice) -> float | None:
     return -math.log1p(-middle_frac) / HOURS_PER_MONTH * choice.place.num_nodes
 
 
-def start(run: Run, *, more: Mapping[str, str] | None = None) -> Started:
+@contextmanager
+def running(run: Run, *, more: Mapping[str, str] | None = None) -> Iterator[Started]:
     """Start the command of a run: same terminal, same input and output, same process group.
+
+    Inside, signals that reach the watcher go to the command; what it does about them is its own
+    business. The handlers stand before the command does: one that comes earlier waits for it.
 
     Args:
         run: From `new_run`.
@@ -96,8 +102,17 @@ def start(run: Run, *, more: Mapping[str, str] | None = None) -> Started:
     Raises:
         InvalidInputError: There is no such program, or it cannot be run.
     """
+    with _signals() as signals:
+        process = _process(run, more)
+        started = replace(run, pid=process.pid, process_started=process_started(process.pid))
+        write_run(started)
+        signals.pass_to(process)
+        yield Started(run=started, process=process, came=signals.came)
+
+
+def _process(run: Run, more: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             run.command, env=observed_environment(run, os.environ, more), close_fds=False
         )
     except OSError as error:
@@ -107,9 +122,6 @@ def start(run: Run, *, more: Mapping[str, str] | None = None) -> Started:
             hint="write the command after `--` as you type it in a shell: "
             "`paceline run -- python train.py`",
         ) from None
-    started = replace(run, pid=process.pid, process_started=process_started(process.pid))
-    write_run(started)
-    return Started(run=started, process=process)
 
 
 def wait(
@@ -119,21 +131,17 @@ def wait(
 ) -> Run:
     """Wait for the end of a command, look at it meanwhile, and keep how it ended.
 
-    Signals that reach the watcher go to the command; what it does about them is its own business.
-
     Args:
         started: What runs.
         look: Called twice a second, and once at the end.
-        hear_signal: Called with each signal that was passed on.
+        hear_signal: Called before a look with each signal that was passed on since the last.
     """
-    process = started.process
-    with _signals_to(process, hear_signal):
-        while True:
-            try:
-                status = process.wait(_POLL_S)
-                break
-            except subprocess.TimeoutExpired:
-                look()
+    status = None
+    while status is None:
+        with suppress(subprocess.TimeoutExpired):
+            status = started.process.wait(_POLL_S)
+        while started.came:
+            hear_signal(started.came.pop(0))
         look()
     ended = replace(started.run, status=status, ended_at=now())
     write_end(ended)
@@ -154,23 +162,41 @@ def end_like(status: int) -> int:
     return 128 + number
 
 
-@contextmanager
-def _signals_to(
-    process: subprocess.Popen[bytes], hear_signal: Callable[[int], object]
-) -> Iterator[None]:
-    """Inside, the command has the signals; those that were ignored before stay so (``nohup``)."""
+class _Signals:
+    """Signals that the watcher takes for its command, and keeps until there is one."""
 
-    def pass_on(number: int, _frame: object) -> None:
-        if number in _PASSED_ON:
+    def __init__(self) -> None:
+        self.came: list[int] = []
+        self._early: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def take(self, number: int, _frame: object) -> None:
+        """Pass a signal on, now or once the command is there."""
+        if number not in _PASSED_ON:
+            return
+        self.came.append(number)
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
+
+    def pass_to(self, process: subprocess.Popen[bytes]) -> None:
+        """The command that has them from now on, with those that came before it."""
+        self._process = process
+        for number in self._early:
             process.send_signal(number)
-            hear_signal(number)
 
+
+@contextmanager
+def _signals() -> Iterator[_Signals]:
+    """Inside, signals are taken; those that were ignored before stay so (``nohup``)."""
+    signals = _Signals()
     is_main = threading.current_thread() is threading.main_thread()
     wanted = (*_PASSED_ON, *_LEFT_TO_THE_COMMAND) if is_main else ()
     heard = [one for one in wanted if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, pass_on) for one in heard}
+    before = {one: signal.signal(one, signals.take) for one in heard}
     try:
-        yield
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

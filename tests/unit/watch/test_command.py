@@ -11,10 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.watch.command import choice_setting, start, wait
-from paceline.watch.folder import find_run, new_run, runs_in
+from paceline.watch.command import choice_setting, running, wait
+from paceline.watch.folder import Run, find_run, new_run, runs_in
 
 _SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
+
+
+def _ended(run: Run, **more: object) -> Run:
+    with running(run, **more) as started:
+        return wait(started)
 
 
 def _paceline(folder: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -27,9 +32,7 @@ def _paceline(folder: Path, *words: str) -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("status", [0, 1, 7, 255])
 def test_the_exit_status_is_the_commands(tmp_path: Path, status: int):
-    run = wait(
-        start(new_run([sys.executable, "-c", f"raise SystemExit({status})"], folder=tmp_path))
-    )
+    run = _ended(new_run([sys.executable, "-c", f"raise SystemExit({status})"], folder=tmp_path))
     assert run.status == status
     assert find_run(folder=tmp_path).status == status
     assert find_run(folder=tmp_path).state == ("failed" if status else "done")
@@ -43,12 +46,12 @@ def test_the_choice_of_a_plan_reaches_the_command(tmp_path: Path):
     code = "import json, os; raise SystemExit(json.loads(os.environ['PACELINE_CHOICE']) != %r)"
     command = [sys.executable, "-c", code % vars(choice)]
     choice.place = SimpleNamespace(interruption_frac_per_month=None)
-    assert wait(start(new_run(command, folder=tmp_path), more=choice_setting(choice))).status == 0
+    assert _ended(new_run(command, folder=tmp_path), more=choice_setting(choice)).status == 0
 
 
 def test_a_program_that_is_not_there_leaves_no_run(tmp_path: Path):
     with pytest.raises(InvalidInputError, match="cannot be started"):
-        start(new_run(["no-such-program"], folder=tmp_path))
+        _ended(new_run(["no-such-program"], folder=tmp_path))
     assert runs_in(tmp_path) == ()
     assert not list(tmp_path.iterdir())
 
@@ -62,6 +65,26 @@ def test_signals_go_to_the_command_and_end_both_alike(tmp_path: Path, number: in
     assert process.wait(20) == -number
     process.communicate()
     assert find_run(folder=tmp_path).status == -number
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_signal_before_the_wait_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+):
+    begin, before, heard = subprocess.Popen, signal.getsignal(signal.SIGTERM), []
+
+    def begun(*words: object, **more: object) -> subprocess.Popen[bytes]:
+        if not is_there:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return begin(*words, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", begun)
+    with running(new_run([sys.executable, "-c", _SLEEPER], folder=tmp_path)) as started:
+        if is_there:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert wait(started, hear_signal=heard.append).status == -signal.SIGTERM
+    assert heard == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_command_outlives_its_watcher(tmp_path: Path):
@@ -91,7 +114,7 @@ def test_another_process_of_the_same_number_is_not_the_run(tmp_path: Path):
 def test_runs_are_found_by_how_they_begin(tmp_path: Path):
     with pytest.raises(InvalidInputError, match="no run is kept"):
         find_run(folder=tmp_path)
-    run = wait(start(new_run(["true"], folder=tmp_path)))
+    run = _ended(new_run(["true"], folder=tmp_path))
     assert find_run(run.id[:2], tmp_path).id == run.id
     with pytest.raises(UnknownNameError):
         find_run("zz", tmp_path)

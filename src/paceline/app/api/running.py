@@ -15,7 +15,7 @@ from paceline.errors import InvalidInputError
 from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
-from paceline.watch.command import Started, choice_setting, command_words, start, wait
+from paceline.watch.command import Started, choice_setting, command_words, running, wait
 from paceline.watch.elsewhere.documents import check_facts
 from paceline.watch.elsewhere.submit import check_program, follow, last_lines, look_at
 from paceline.watch.elsewhere.submit import stop as stop_elsewhere
@@ -101,10 +101,11 @@ def run(
     expect = partial(expect_here, folder=own.folder, facts=facts, calibration=calibration)
     watch = partial(Watcher, expect=expect, say=say, expectation=expectation, limits=limits)
     if on is None:
-        started = start(own, more={**tracing_settings(), **choose})
-        say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
-        watcher = watch(started.run, idle_watch=_idle_watch(started, limits))
-        return watcher.summary(wait(started, partial(_look, watcher, started), watcher.hear_signal))
+        with running(own, more={**tracing_settings(), **choose}) as started:
+            say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
+            watcher = watch(started.run, idle_watch=_idle_watch(started, limits))
+            look = partial(_look, watcher, started)
+            return watcher.summary(wait(started, look, watcher.hear_signal))
     from paceline.app.truth.handing_over import LaunchFile, hand_over
 
     launch = None if chosen is None else LaunchFile(chosen.plan, choice)
