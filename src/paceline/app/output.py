@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from enum import Enum
@@ -66,25 +66,41 @@ class Asked:
     output: Path | None = None
 
 
-def answer_of(kind: str, value: object, *parts: Table | str) -> Answer:
+def answer_of(kind: str, value: object, *parts: Table | str | tuple[str, ...]) -> Answer:
     """An answer that is printed as tables and sentences, a blank line between them.
 
     Args:
         kind: Word for the JSON reader.
         value: The result.
-        parts: What is printed, in order.
+        parts: What is printed, in order; lines of a tuple are folded at the width.
     """
     from paceline.reporting.tables import markdown_table, text_table
+    from paceline.reporting.texts import folded
 
     def text(width: int) -> str:
         """At a width."""
-        return "\n\n".join(p if isinstance(p, str) else text_table(p, width=width) for p in parts)
+        return _joined(
+            parts,
+            lambda table: text_table(table, width=width),
+            lambda lines: folded("\n".join(lines), width),
+        )
 
     def markdown() -> str:
         """That can be pasted."""
-        return "\n\n".join(p if isinstance(p, str) else markdown_table(p) for p in parts)
+        return _joined(parts, markdown_table, "\n".join)
 
     return Answer(kind=kind, value=value, text=text, markdown=markdown)
+
+
+def _joined(
+    parts: Sequence[Table | str | tuple[str, ...]],
+    table: Callable[[Table], str],
+    lines: Callable[[tuple[str, ...]], str],
+) -> str:
+    return "\n\n".join(
+        one if isinstance(one, str) else lines(one) if isinstance(one, tuple) else table(one)
+        for one in parts
+    )
 
 
 def say(answer: Answer, form: Form, output: Path | None) -> None:

@@ -29,6 +29,30 @@ def labelled(label: str, sentences: Iterable[str], width: int) -> list[str]:
     return lines
 
 
+def folded(text: str, width: int) -> str:
+    r"""Lines folded at a width, the rest of each deeper by two; `next:` stays whole, for copying.
+
+    >>> folded("one two three", 8)
+    'one two\n  three'
+    """
+    return "\n".join(
+        one if len(one) <= width or one.startswith("next: ") else _folded_line(one, width)
+        for one in text.splitlines()
+    )
+
+
+def _folded_line(line: str, width: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.lstrip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def sample_unit_of(records: Iterable[Record]) -> str:
     """What the throughput of these records counts; ``samples`` where none says."""
     return next((record.sample_unit for record in records if record.sample_unit), "samples")

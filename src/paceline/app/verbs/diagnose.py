@@ -47,7 +47,7 @@ def diagnose(
         command, limit=limit, device=device, facts=facts or (), calibration=calibration,
         runs=runs, on_notice=tell,
     )  # fmt: skip
-    head, tail = "\n".join(diagnosis_lines(found)), "\n".join(last_lines(found))
+    head, tail = tuple(diagnosis_lines(found)), tuple(last_lines(found))
     if not found.causes:
         return answer_of("diagnosis", found, head, tail)
     return answer_of("diagnosis", found, head, causes_table(found), tail)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, Form, answer_of, say, to_json
+from paceline.app.output import Answer, Form, answer_of, say, terminal_width, to_json
 
 if TYPE_CHECKING:
     from paceline.watch.verdict import RunSummary
@@ -22,6 +22,7 @@ _RunName = Annotated[
 VerdictFile = Annotated[
     Path | None, Option(help="Write the verdict to this file, too.", flags=("--output", "-o"))
 ]
+_SPEAKER = "paceline: "
 
 
 def register(app: Commands) -> None:
@@ -150,7 +151,7 @@ def runs_stop(name: _RunName = None, runs: common.Runs = None) -> Answer:
 def _shown(summary: RunSummary) -> Answer:
     from paceline.reporting.screens.runs import ledger_table, summary_lines
 
-    return answer_of("run", summary, "\n".join(summary_lines(summary)), ledger_table(summary))
+    return answer_of("run", summary, tuple(summary_lines(summary)), ledger_table(summary))
 
 
 def end_with_verdict(
@@ -181,8 +182,13 @@ def end_with_verdict(
 
 
 def tell(line: str) -> None:
-    """Say a line of the watcher, on standard error."""
-    print(f"paceline: {line}", file=sys.stderr, flush=True)
+    """Say a line of the watcher, on standard error: folded on a terminal, whole in a file."""
+    from paceline.reporting.texts import folded
+
+    if sys.stderr.isatty():
+        line = folded(line, terminal_width() - len(_SPEAKER))
+    for part in line.splitlines():
+        print(f"{_SPEAKER}{part}", file=sys.stderr, flush=True)
 
 
 def _silent(_line: str) -> None:
