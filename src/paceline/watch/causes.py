@@ -94,6 +94,7 @@ _TRIED: Mapping[str, frozenset[str]] = {
     "all used": frozenset({"finds-unused"}),
     "no saves": frozenset({"saves"}),
     "collate": frozenset({"slow-collate"}),
+    "read again": frozenset({"cold-reads"}),
     "accumulate": frozenset({"all-reduce"}),
 }
 
@@ -108,7 +109,7 @@ def words(name: str) -> str:
     plain = {
         "bf16": "autocast bf16", "all used": "find_unused_parameters=False",
         "persistent": "persistent_workers=True", "no saves": "no saves",
-        "collate": "default collate",
+        "collate": "default collate", "read again": "samples that were read before",
         "frozen": "requires_grad_(False)", "fp32": "FP32",
     }  # fmt: skip
     if name in plain:
@@ -226,14 +227,14 @@ def _samples(found: Found) -> Iterator[Cause]:
         return  # What makes it wait is not that batches take long to make.
     cold_s = max(0.0, sample_s - float(cost["again_s"]))
     blocked_s = sample_s - float(cost["sample_cpu_s"])
-    cold_s = cold_s if cold_s > 0.4 * sample_s and blocked_s > 0.4 * cold_s else 0.0
+    cold_s = cold_s if blocked_s > 0.4 * cold_s else 0.0
     if cold_s > _PART_FRAC * whole_s:
         text = (
-            f"reading samples for the first time takes {format_duration(cold_s)} a batch, "
-            f"{format_percent(cold_s / whole_s)} of making it; read again they cost nothing"
+            f"reading samples for the first time takes {format_duration(cold_s)} a batch longer "
+            f"than reading them again, {format_percent(cold_s / whole_s)} of making it"
         )
         remedy = "keep the data in memory or on a faster disk, smaller, or read ahead"
-        yield _without_part(found, "cold-reads", text, remedy, cold_s, whole_s, is_work=False)
+        yield from _tried(found, "read again", "cold-reads", text, remedy)
     if collate_s > _PART_FRAC * whole_s:
         text = (
             f"collate_fn takes {format_duration(collate_s)} a batch, "
@@ -275,8 +276,6 @@ def _without_part(
     remedy: str,
     part_s: float,
     whole_s: float,
-    *,
-    is_work: bool = True,
 ) -> Cause:
     """A step once a part of making a batch costs nothing, down to what the device takes."""
     own_s, device_s = _own_s(found), found.step_s("replay")
@@ -287,9 +286,11 @@ def _without_part(
         rest_s = max(device_s, own_s * (1.0 - part_s / whole_s))
     else:
         rest_s = max(device_s, own_s - _gap_s(found) * part_s / whole_s)
-    error_s = _LINE_ERROR * (own_s - rest_s)
+    bound = found.ratio("free samples", "own") or found.ratio("replay", "own")
+    doubt_frac = 0.0 if bound is None else bound.high - bound.mid
+    error_s = max(_LINE_ERROR * (own_s - rest_s), own_s * doubt_frac)
     promised = Interval(low=max(device_s, rest_s - error_s), mid=rest_s, high=rest_s + error_s)
-    return _cause(found, kind, text, remedy, promised, "predicted", is_work=is_work)
+    return _cause(found, kind, text, remedy, promised, "predicted", is_work=True)
 
 
 _READS = frozenset({"item", "tolist", "cpu", "numpy"})

@@ -15,6 +15,7 @@ from paceline.watch.causes import ranked_causes, without_gain
 from paceline.watch.diagnosing import diagnosis_of, is_crowded, try_in_script
 from paceline.watch.events import RankEvents
 from paceline.watch.folder import new_run
+from paceline.watch.observer import trial_plan
 
 _FACTS = {"num_cores": 2, "num_threads": 1, "num_workers": 0, "batch": 8, "world_size": 1}
 
@@ -121,6 +122,45 @@ def test_statements_of_the_loop_are_named_by_what_they_do(calls, is_before, kind
     assert cause.step_s.mid == pytest.approx(0.020, rel=0.03)
 
 
+#: Making a batch: half of it waits for the disk, and not when it is read again.
+_COLD = {
+    "name": "batch", "has_indices": True, "sample_s": 0.050, "sample_cpu_s": 0.025,
+    "again_s": 0.020, "again_cpu_s": 0.020, "collate_s": 0.001, "is_default_collate": False,
+    "lines": [],
+}  # fmt: skip
+_STARVED = {**_FACTS, "num_workers": 1, "prefetch_factor": 2, "persistent": True, "step_s": 0.06,
+            "device": "cpu", "epoch_steps": 1000}  # fmt: skip
+
+
+def test_cold_reads_gain_what_a_loader_of_read_files_gains():
+    rounds = [_block("own", 60.0), _block("replay", 20.0), _block("read again", 45.0)] * 2
+    found = _found(*rounds, facts=_STARVED, probe=[_COLD])
+    cause = next(one for one in ranked_causes(found) if one.kind == "cold-reads")
+    assert (cause.known_by, cause.step_s.mid) == ("tried", pytest.approx(0.045, rel=1e-3))
+
+
+@pytest.mark.parametrize(("again_s", "is_tried"), [(0.020, True), (0.045, False)])
+def test_files_are_read_again_where_the_first_reading_took_longer(again_s: float, is_tried: bool):
+    facts = {**_STARVED, "num_frozen": 0, "weights": "", "may_bf16": False, "num_saves": 0,
+             "finds_unused": False, "is_ddp": False}  # fmt: skip
+    blocks = [
+        _block("own", 60.0),
+        _block("replay", 20.0),
+        {**_COLD, "again_s": again_s, "steps": []},
+    ]
+    chunk = trial_plan.chunk(2, facts, blocks, 0.0, {"limit_s": 60.0})
+    assert ("read again" in [one["name"] for one in chunk]) == is_tried
+
+
+def test_work_on_samples_gains_no_more_than_its_doubt_leaves():
+    rounds = [_block("own", 60.0), _block("replay", 20.0), _block("free samples", 40.0)]
+    work = {**_COLD, "again_s": 0.050}
+    found = _found(*rounds * 2, facts=_STARVED, probe=[work])
+    assert "slow-samples" in [one.kind for one in ranked_causes(found)]
+    noisy = [*rounds, _block("own", 60.0), _block("free samples", 75.0)]
+    assert ranked_causes(_found(*noisy, facts=_STARVED, probe=[work])) == ()
+
+
 def test_a_slow_rank_is_named():
     facts = {"world_size": 2}
     ranks = []
@@ -185,6 +225,27 @@ feed.iterator._paceline_loader = loader
 feed.close()
 print([one.exitcode for one in workers])
 """
+
+
+_FEW = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import observer
+sys.modules["_paceline_observer"] = observer
+import torch_trials
+loader = torch.utils.data.DataLoader(torch.arange(64), batch_size=4, shuffle=True)
+one = type("Iterator", (), {"_paceline_loader": loader})
+feed = torch_trials.feed_of(torch, {"as": "loader", "is_read_again": True}, one, [])
+print(len(feed.loader), len({tuple(feed.next().tolist()) for _ in range(16)}), feed.has_begun)
+"""
+
+
+def test_a_loader_of_a_few_batches_is_as_long_as_the_scripts(tmp_path: Path):
+    pytest.importorskip("torch")
+    observer = Path(paceline.__file__).parent / "watch" / "observer"
+    words = (sys.executable, "-c", _FEW, str(observer))
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.stdout.split() == ["16", "3", "True"], ended.stderr
 
 
 def test_workers_of_a_trial_end_with_it(tmp_path: Path):

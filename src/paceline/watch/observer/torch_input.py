@@ -3,6 +3,7 @@
 Standard library and torch only; runs in the user's Python.
 """
 
+import itertools
 import sys
 import time
 
@@ -113,6 +114,20 @@ def _equal(torch, one, other):
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(lambda a, b: _equal(torch, a, b), one, other))
     return one == other
+
+
+class FewBatches:
+    """Indices of the first few batches of a sampler, as many times as it has batches."""
+
+    def __init__(self, sampler):
+        self.batches = list(itertools.islice(sampler, _NUM_BATCHES))
+        self.length = observer.quietly(len, sampler) or sys.maxsize
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return itertools.islice(itertools.cycle(self.batches), self.length)
 
 
 class FreeSamples:

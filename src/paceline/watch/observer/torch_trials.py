@@ -372,7 +372,8 @@ def feed_of(torch, how, iterator, kept):
 
     ``{"as": "own"}`` the loader of the script; ``"replay"`` the batches that were kept, ``times``
     of them made into one; ``"loader"`` a loader like it with other ``workers``, ``persistent``,
-    ``collate`` or with samples that cost nothing (``free_samples``).
+    ``collate``, with samples that cost nothing (``free_samples``) or with the first few batches of
+    an epoch in the place of all (``is_read_again``).
     """
     loader = iterator._paceline_loader
     if how["as"] == "own":
@@ -412,6 +413,8 @@ def _loader_like(torch, loader, how):
         settings.update(batch_size=loader.batch_size, drop_last=loader.drop_last)
         if not isinstance(dataset, data.IterableDataset):
             settings["sampler"] = loader.sampler
+    elif how.get("is_read_again"):
+        settings["batch_sampler"] = observer.load("torch_input").FewBatches(loader.batch_sampler)
     else:
         settings["batch_sampler"] = loader.batch_sampler
     return data.DataLoader(dataset, **settings)

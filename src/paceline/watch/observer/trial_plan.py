@@ -16,8 +16,12 @@ _WAIT_FRAC = 0.04
 _LARGE_BATCH = 512
 #: Share of the time that may be gone when a further chunk begins.
 _LAST_FRAC = 0.75
+#: Share of a sample that its first reading costs from which files that were read are tried.
+_COLD_FRAC = 0.2
 #: What takes so much longer is not tried again.
 _SLOWER = 1.15
+#: Steps after which the few batches of a feed have all been read.
+_NUM_WARM_BATCHES = 5
 #: Steps that are made one where an all-reduce is to be paid less often.
 _ACCUMULATED = 4
 #: Epochs of fewer steps show what starting their workers costs.
@@ -141,6 +145,10 @@ def _loaders(facts, results):
     batch = next((one for one in results if one["name"] == "batch"), {})
     if batch.get("has_indices"):
         found.append(block("free samples", facts, {"as": "loader", "free_samples": True}))
+        if batch["sample_s"] - batch["again_s"] > _COLD_FRAC * batch["sample_s"]:
+            # Made where all batches are made, and only one of a few: warm after a round of them.
+            feed = {"as": "loader", "is_read_again": True}
+            found.append(block("read again", facts, feed, warm=_NUM_WARM_BATCHES))
     if batch.get("is_default_collate"):
         found.append(block("collate", facts, {"as": "loader", "collate": "default"}))
     return found
