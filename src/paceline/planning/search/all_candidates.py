@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
+from paceline.dtypes import find_precision
 from paceline.errors import PacelineError
 from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.workload import Workload
@@ -195,17 +196,18 @@ def _without_limits(goal: Goal) -> Goal:
     return replace(goal, deadline_s=None, budget_usd=None)
 
 
-def run_search(question: Question, catalog: Catalog) -> Search:
+def run_search(question: Question, catalog: Catalog, *, has_meshes: bool = True) -> Search:
     """Evaluate every candidate; those of the last few questions, whatever their limits, are kept.
 
     Args:
         question: What is asked.
         catalog: Devices and offers.
+        has_meshes: Whether complete strategies are searched too, where they can pay.
     """
     asked = _Unlimited.of(question, catalog)
     ground, _ = _ground(asked)
     forecast = choose_forecast(ground)
-    evaluated = _evaluated(asked, _node_counts(question))
+    evaluated = _evaluated(asked, _node_counts(question), has_meshes)
     places, candidates, evaluation = evaluated.places, evaluated.candidates, evaluated.evaluation
     stated = constraints(evaluation, question.goal, question.job.amount)
     is_certain = np.isfinite(evaluation.steps.step_s) & ~is_rough(evaluation.steps.log_sigma)
@@ -229,6 +231,27 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     )
 
 
+def flop_bound_s(question: Question, catalog: Catalog) -> float:
+    """Least seconds of a job: its FLOP over the dense peak of as many devices as are tried.
+
+    Args:
+        question: What is asked; its job has an end.
+        catalog: Devices and offers.
+
+    Returns:
+        Zero where no peak of a device is known whose price is ranked.
+    """
+    ground, table = _ground(_Unlimited.of(question, catalog))
+    forecast, amount = choose_forecast(ground), question.job.amount
+    per_item = forecast.steps.flop * forecast.tensor_degree[:, None, None] / forecast.batch
+    flop = float(np.nanmin(per_item)) * (amount.items_per_epoch or 0) * amount.num_epochs
+    precisions = {find_precision(one.precision) for one in forecast.configurations}
+    ranked = [ground.devices[index] for index in np.unique(table.device[table.is_ranked])]
+    peaks = [device.dense_peak_flop_per_s(one) or 0.0 for device in ranked for one in precisions]
+    most = max(peaks, default=0.0)
+    return flop / (most * question.goal.most_devices) if most else 0.0
+
+
 @lru_cache(maxsize=MOST_KEPT)
 def _ground(asked: _Unlimited) -> tuple[Ground, PlaceTable]:
     """Where it could run, on which devices, and the terms there."""
@@ -242,7 +265,7 @@ def _ground(asked: _Unlimited) -> tuple[Ground, PlaceTable]:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...]) -> _Evaluated:
+def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...], has_meshes: bool) -> _Evaluated:
     """What competes with so many machines, which is all that a limit says of it."""
     ground, table = _ground(asked)
     context = SearchContext(
@@ -253,7 +276,7 @@ def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...]) -> _Evaluated:
         forecast=choose_forecast(ground),
     )
     candidates, whole = able_to_run(
-        *_candidates(context, node_counts), context.forecast, asked.question.goal
+        *_candidates(context, node_counts, has_meshes), context.forecast, asked.question.goal
     )
     evaluation = _evaluation(context, candidates, whole)
     return _Evaluated(places=table, candidates=candidates, whole=whole, evaluation=evaluation)
@@ -271,7 +294,7 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
 
 
 def _candidates(
-    ground: SearchContext, node_counts: tuple[int, ...]
+    ground: SearchContext, node_counts: tuple[int, ...], has_meshes: bool
 ) -> tuple[CandidateTable, WholeStrategies | None]:
     """What competes; the last of them may have been searched as a whole."""
     question, places, forecast = ground.question, ground.table, ground.forecast
@@ -292,7 +315,7 @@ def _candidates(
     whole = None
     if len(pinned_offers(question.goal)) > 1:
         first = first.take(np.arange(0))
-    elif is_searched_whole(question):
+    elif has_meshes and is_searched_whole(question):
         from paceline.planning.search.whole_search import (
             search_whole,  # meshes and schedules: only if needed
         )

@@ -13,8 +13,9 @@ import numpy as np
 from paceline.catalog.entities import Catalog
 from paceline.planning.forecast.question import Question
 from paceline.planning.goal.goal import USUAL_DEVICES
-from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.all_candidates import Search, flop_bound_s, run_search
 from paceline.planning.search.evaluation import objective_name
+from paceline.planning.search.whole_strategies import is_searched_whole
 from paceline.shipped import shipped_rows
 from paceline.units import DAY_S
 
@@ -22,6 +23,8 @@ from paceline.units import DAY_S
 _MOST_DEVICES = 16_384
 #: Devices work less well the more they are.
 _LOSS_FACTOR = 1.5
+#: Training keeps no device busier than this share of its dense peak.
+_MOST_BUSY_FRAC = 0.6
 #: Constraints that more devices can keep.
 _OF_TIME = ("--deadline", "--throughput")
 
@@ -36,13 +39,18 @@ def planned_search(question: Question, catalog: Catalog) -> Search:
         question: What is asked.
         catalog: Devices and offers.
     """
+    asked = replace(question.goal, deadline_s=usual_deadline_s())
+    within = replace(question, goal=asked, has_usual_deadline=True)
+    if _is_surely_endless(question, catalog):
+        # No search of the usual devices can keep it: what they lack needs no meshes.
+        wide = wide_enough(run_search(within, catalog, has_meshes=False), catalog)
+        if wide.question.is_widened and wide.is_feasible.any():
+            return wide
     search = wide_enough(run_search(question, catalog), catalog)
     if not _is_endless(search):
         return search
-    goal = replace(question.goal, deadline_s=usual_deadline_s())
-    asked = replace(question, goal=goal, has_usual_deadline=True)
-    within = wide_enough(run_search(asked, catalog), catalog)
-    return within if within.is_feasible.any() else search
+    in_time = wide_enough(run_search(within, catalog), catalog)
+    return in_time if in_time.is_feasible.any() else search
 
 
 def usual_deadline_s() -> float:
@@ -50,11 +58,30 @@ def usual_deadline_s() -> float:
     return float(shipped_rows("planning", "usual_deadline.csv")[0]["days"]) * DAY_S
 
 
+def _is_surely_endless(question: Question, catalog: Catalog) -> bool:
+    """Whether the usual number of devices is too slow for the usual deadline, however it is used.
+
+    Only where they may be more, and where the search of strategies takes long.
+    """
+    goal = question.goal
+    if goal.max_devices is not None or not _may_take_the_usual(question):
+        return False
+    has_end = question.job.amount.items_per_epoch is not None
+    if not has_end or not is_searched_whole(question):
+        return False
+    return flop_bound_s(question, catalog) > _MOST_BUSY_FRAC * usual_deadline_s()
+
+
+def _may_take_the_usual(question: Question) -> bool:
+    """Whether a training job is to be cheap, and no deadline is stated."""
+    is_cheap = question.goal.deadline_s is None and objective_name(question.goal) == "cost"
+    return is_cheap and question.is_training
+
+
 def _is_endless(search: Search) -> bool:
     """Whether the cheapest takes longer than anybody trains, and no deadline is stated."""
-    goal, rows = search.goal, np.flatnonzero(search.is_feasible)
-    is_open = goal.deadline_s is None and objective_name(goal) == "cost"
-    if not is_open or not search.question.is_training or not len(rows):
+    rows = np.flatnonzero(search.is_feasible)
+    if not _may_take_the_usual(search.question) or not len(rows):
         return False
     cheapest = rows[np.argmin(search.objective[rows])]
     return bool(search.evaluation.time_s[cheapest] > usual_deadline_s())
