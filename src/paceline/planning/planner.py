@@ -15,7 +15,7 @@ from paceline.model.graph.workload import Workload
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
 from paceline.planning.effects import check_search_acts
 from paceline.planning.explain.assumptions import assumptions, goal_text
-from paceline.planning.explain.exclusions import fates, rejected_groups, why_not_sentences
+from paceline.planning.explain.exclusions import rejected_groups, why_not_sentences
 from paceline.planning.explain.impossible import check_possible
 from paceline.planning.explain.notes import choice_notes, loop_note
 from paceline.planning.explain.provenance import explanation
@@ -98,7 +98,7 @@ def make_plan(
         workload=_planned_workload(search),
         goal=format_goal(goal),
         choices=_choices(search, selection),
-        rejected=rejected_groups(fates(search, selection.best)),
+        rejected=rejected_groups(search, selection.best),
         turns=(*turns(search, selection), *enough_sentences(search, selection.best)),
         goal_text=goal_text(search),
         why=why(search, selection),

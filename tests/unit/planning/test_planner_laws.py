@@ -19,8 +19,9 @@ from paceline.errors import DoesNotFitError, NoOfferError, UnknownNameError
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload, zoo_names
-from paceline.planning.explain.exclusions import fates
+from paceline.planning.explain.exclusions import fates, priced
 from paceline.planning.explain.reasons import break_even_usd_per_hour, looser_limit
+from paceline.planning.explain.repriced import Winning
 from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.files import dump_plan, load_plan
 from paceline.planning.goal.goal import Goal, Work
@@ -278,16 +279,24 @@ def test_the_break_even_price_is_where_the_first_place_changes(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_an_old_price_wins_below_about_the_stated_one(name):
-    """Within 15 %, as the price is found pair by pair and the first place by draws."""
+def test_an_old_price_wins_just_below_the_stated_one_and_not_above(name):
     search = searched(name)
     best = select(search).best
     able = [f for f in fates(search, best) if f.wins_below_usd_per_hour]
     assert able or search.objective[best] < MATTERS_USD  # Of cents nothing is worth a change.
     for fate in able[:3]:
-        price = fate.wins_below_usd_per_hour
-        winner = planned(name, offers=with_price(fate.name, price * 0.85, **LISTED)).choices[0]
-        assert winner.place.offer == fate.name
+        price = priced(search, fate, Winning.of(search)).wins_below_usd_per_hour
+        if price is None:
+            tried = [fate.wins_below_usd_per_hour * factor for factor in (0.1, 0.5, 1.0)]
+            assert all(first_at(name, fate, one) != fate.name for one in tried)
+        else:
+            assert first_at(name, fate, price * 0.999) == fate.name
+            assert first_at(name, fate, price * 1.001) != fate.name
+
+
+def first_at(name, fate, usd_per_hour):
+    offers = with_price(fate.name, usd_per_hour, **LISTED)
+    return planned(name, offers=offers).choices[0].place.offer
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert-base"])

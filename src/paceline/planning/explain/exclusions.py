@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class Exclusion:
         wins_below_usd_per_hour: Price of one machine at which it would be first.
         usd_per_hour: Price that is known, old or not.
         is_owned: Whether it is the user's own machine.
+        place: Its number among the places of the search; None where it is none of them.
     """
 
     name: str
@@ -80,10 +81,18 @@ class Exclusion:
     wins_below_usd_per_hour: float | None = None
     usd_per_hour: float | None = None
     is_owned: bool = False
+    place: int | None = None
 
 
 def fates(search: Search, best: int | None) -> tuple[Exclusion, ...]:
-    """Every offer that is excluded, in catalogue order of its kind."""
+    """Every offer that is excluded, in catalogue order of its kind.
+
+    Prices at which they would be first are about right; `priced` finds that of one as it is.
+    """
+    return _fates(search, best, None if best is None else Winning.of(search))
+
+
+def _fates(search: Search, best: int | None, winning: Winning | None) -> tuple[Exclusion, ...]:
     early = [
         Exclusion(
             name=r.offer.name,
@@ -95,7 +104,6 @@ def fates(search: Search, best: int | None) -> tuple[Exclusion, ...]:
         for r in search.found.rejections
     ]
     bests = _best_per_place(search)
-    winning = None if best is None else Winning.of(search)
     late = [
         fate
         for index, place in enumerate(search.found.places)
@@ -104,8 +112,26 @@ def fates(search: Search, best: int | None) -> tuple[Exclusion, ...]:
     return (*late, *early)
 
 
-def rejected_groups(all_fates: Sequence[Exclusion]) -> tuple[RejectedChoice, ...]:
+def priced(search: Search, fate: Exclusion, winning: Winning) -> Exclusion:
+    """The same with the price below which it is first as the rule has it, or none if it never is.
+
+    Args:
+        search: What was seen.
+        fate: An offer that is excluded.
+        winning: `Winning.of` the search.
+    """
+    guess = fate.wins_below_usd_per_hour
+    if guess is None or fate.place is None or objective_name(search.goal) == "time":
+        return fate
+    rows, per_price = _repriced(search, fate.place)
+    exact = winning.exact_usd_per_hour(rows, per_price, guess)
+    return replace(fate, wins_below_usd_per_hour=exact)
+
+
+def rejected_groups(search: Search, best: int) -> tuple[RejectedChoice, ...]:
     """One line per reason; first the user's own machines by name, if no filter left them out."""
+    winning = Winning.of(search)
+    all_fates = _fates(search, best, winning)
     owned: dict[tuple[str, str], list[Exclusion]] = {}
     groups: dict[str, list[Exclusion]] = {kind: [] for kind in _NOUNS}
     for fate in all_fates:
@@ -115,7 +141,11 @@ def rejected_groups(all_fates: Sequence[Exclusion]) -> tuple[RejectedChoice, ...
             groups.setdefault(fate.kind, []).append(fate)
     return (
         *(_own_group(members) for members in owned.values()),
-        *(_group(kind, members) for kind, members in groups.items() if members),
+        *(
+            _group(kind, members, _nearest(search, members, winning))
+            for kind, members in groups.items()
+            if members
+        ),
     )
 
 
@@ -128,8 +158,7 @@ def _own_group(members: Sequence[Exclusion]) -> RejectedChoice:
     )
 
 
-def _group(kind: str, members: Sequence[Exclusion]) -> RejectedChoice:
-    nearest = _nearest(members)
+def _group(kind: str, members: Sequence[Exclusion], nearest: Exclusion | None) -> RejectedChoice:
     devices = list(dict.fromkeys(fate.device for fate in members))
     examples = ", ".join(devices[:_NUM_EXAMPLES]) + (" …" if len(devices) > _NUM_EXAMPLES else "")
     reason = examples if nearest is None else f"{nearest.name} is nearest to winning"
@@ -158,12 +187,12 @@ def _group_name(kind: str, count: int) -> str:
     return f"{count} {head}s{space}{rest}"
 
 
-def _nearest(members: Iterable[Exclusion]) -> Exclusion | None:
+def _nearest(search: Search, members: Iterable[Exclusion], winning: Winning) -> Exclusion | None:
     """The one whose known price is nearest to the price at which it wins, else any that can win."""
     able = [fate for fate in members if fate.wins_below_usd_per_hour is not None]
-    if not able:
-        return None
-    return max(able, key=_nearness)
+    nearest = sorted(able, key=_nearness, reverse=True)[:_NUM_EXAMPLES]
+    exact = (priced(search, fate, winning) for fate in nearest)
+    return next((fate for fate in exact if fate.wins_below_usd_per_hour is not None), None)
 
 
 def _nearness(fate: Exclusion) -> tuple[bool, float]:
@@ -203,6 +232,7 @@ def _fate_of(
         if best is None or not is_unpriced
         else winning_price(search, index, winning, best),
         is_owned=place.is_owned,
+        place=index,
     )
 
 
@@ -246,16 +276,20 @@ def winning_price(search: Search, index: int, winning: Winning | None, best: int
 
     Costs are proportional to the price. Constraints other than the budget must hold anyway.
     """
-    rows = np.flatnonzero((search.candidates.place == index) & _meets_unpriced(search))
+    rows, per_price = _repriced(search, index)
     objective = objective_name(search.goal)
     if not len(rows) or objective == "energy":
         return None
-    per_price = cost_per_price(search, rows)
     if objective == "time":
         return _buys_time(search, rows, per_price, best)
-    if objective == "performance-per-usd":
-        per_price = per_sample_price(search, rows)
     return None if winning is None else winning.usd_per_hour(rows, per_price)
+
+
+def _repriced(search: Search, index: int) -> tuple[Index, FloatArray]:
+    """Candidates of a place that keep the goal at some price, and objective per dollar an hour."""
+    rows = np.flatnonzero((search.candidates.place == index) & _meets_unpriced(search))
+    is_per_usd = objective_name(search.goal) == "performance-per-usd"
+    return rows, (per_sample_price if is_per_usd else cost_per_price)(search, rows)
 
 
 def _buys_time(search: Search, rows: Index, per_price: FloatArray, best: int) -> float | None:
@@ -297,13 +331,15 @@ def why_not_sentences(search: Search, best: int, names: set[str]) -> tuple[str, 
             f"{failure_text(search, ranked)}"
         )
     told = "" if ranked is None else place_of(search, ranked).offer.name
+    winning = Winning.of(search)
     below = [
         f
-        for f in fates(search, best)
+        for f in _fates(search, best, winning)
         if f.name.removesuffix(" spot") in names and (f.name != told or feasible is not None)
     ]
     below.sort(key=lambda f: (f.wins_below_usd_per_hour is None, -_nearness(f)[1]))
-    sentences.extend(_fate_sentence(fate) for fate in below[:_NUM_SENTENCES])
+    shown = [priced(search, fate, winning) for fate in below[:_NUM_SENTENCES]]
+    sentences.extend(_fate_sentence(fate) for fate in shown)
     if len(below) > _NUM_SENTENCES:
         sentences.append(f"{len(below) - _NUM_SENTENCES} more offers of it are excluded")
     return tuple(dict.fromkeys(sentences))

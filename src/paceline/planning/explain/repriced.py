@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,8 +55,21 @@ def waiting_usd(search: Search, rows: Index) -> FloatArray:
     return np.asarray(hour_value_usd(search.goal) * waited_s / HOUR_S)
 
 
+def _bracket(is_below: Callable[[float], bool], guess: float) -> tuple[float, float]:
+    """Two values, of which the first is below and the second is not; zero where nothing is."""
+    factor, value, starts_below = 1.1, guess, is_below(guess)
+    while guess / _FARTHEST_FACTOR < value < guess * _FARTHEST_FACTOR:
+        last, value = value, value * (factor if starts_below else 1.0 / factor)
+        if is_below(value) != starts_below:
+            return (last, value) if starts_below else (value, last)
+        factor **= 2
+    return (value, value) if starts_below else (0.0, 0.0)
+
+
 #: Candidates beyond so many times the best objective tell nothing apart from it.
 _CLOSE_FACTOR = 1.5
+#: A price is found within this factor, no farther than so many times from where it is sought.
+_PRICE_FACTOR, _FARTHEST_FACTOR = 1.0004, 64.0
 #: Above any number of machines.
 _MANY_NODES = 1 << 32
 
@@ -97,6 +112,43 @@ class Winning:
         prices = (limits - waiting_usd(self.search, rows[chosen])) / per_price[chosen]
         best = float(prices.max(initial=0.0))
         return best if best > 0.0 else None
+
+    def exact_usd_per_hour(
+        self, rows: Index, per_price: FloatArray, guess_usd_per_hour: float
+    ) -> float | None:
+        """The same as the rule itself has it, which looks at all candidates at once.
+
+        Where it is first at any price that is tried, the highest of these.
+
+        Args:
+            rows: Candidates of one place.
+            per_price: As in `usd_per_hour`.
+            guess_usd_per_hour: Where to begin.
+        """
+        waited = waiting_usd(self.search, rows)
+
+        def is_first(usd_per_hour: float) -> bool:
+            return self._is_first(rows, waited + per_price * usd_per_hour)
+
+        low, high = _bracket(is_first, guess_usd_per_hour)
+        while low > 0.0 and high > low * _PRICE_FACTOR:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if is_first(middle) else (low, middle)
+        return math.sqrt(low * high) if low > 0.0 else None
+
+    def _is_first(self, rows: Index, objective: FloatArray) -> bool:
+        """Whether one of some rows stands first, were their objectives these."""
+        search, whole = self.search, self.search.objective.copy()
+        whole[rows] = objective
+        mask = search.is_feasible.copy()
+        mask[rows] = True
+        able = competing(search, mask, whole)
+        is_own = np.isin(able, rows)
+        others = self.standing.in_reach(able[~is_own], rows)
+        shown = np.sort(np.concatenate([others, able[is_own]]))
+        standing = replace(self.standing.taken(shown), objective=whole[shown])
+        first = standing.first(np.arange(len(shown)))
+        return first is not None and bool(np.isin(shown[first], rows))
 
     def _representatives(self, rows: Index, per_price: FloatArray) -> Index:
         """Of each kind of strategy and number of machines the cheapest and the fastest."""

@@ -11,8 +11,9 @@ provider.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +147,15 @@ class Standing:
         price[rows], whole[rows] = 0.0, objective
         return replace(self, objective=whole, log_sigma=log_sigma, price_log_sigma=price)
 
+    def taken(self, rows: Index) -> Standing:
+        """Of some rows alone, in their order; what stands first of them is drawn alike."""
+        every = {one.name: getattr(self, one.name) for one in fields(self)}
+        columns: dict[str, Any] = {
+            name: column[..., rows] for name, column in every.items()
+            if isinstance(column, np.ndarray)
+        }  # fmt: skip
+        return replace(self, **columns)
+
     def apart(self, row: int | Index, rows: Index) -> FloatArray:
         """Standard deviation of the log ratio of objectives of a row and others, (len(rows),).
 
@@ -216,6 +226,15 @@ class Standing:
         best = np.minimum.reduceat(drawn, starts, axis=1)
         is_near = best <= self.least_worse(best.min(axis=1))[:, None]
         return offers, np.asarray(is_near.mean(axis=0))
+
+    def in_reach(self, rows: Index, others: Index) -> Index:
+        """Of some rows those that may count where others, at any objective, compete with them."""
+        if not len(rows):
+            return rows
+        sigma, equal = self.log_sigma[rows], self.least_worse(self.objective[rows].min())
+        widest = max(sigma.max(), self.log_sigma[others].max(initial=0.0))
+        reach = equal * np.exp(_DRAWN_SIGMA * np.hypot(widest, sigma.min()))
+        return np.asarray(rows[self.objective[rows] <= reach])
 
     def draws(self, rows: Index, num_draws: int = _NUM_DRAWS, seed: int = 0) -> FloatArray:
         """Errors of log objectives, drawn with what they share, (num_draws, len(rows)).
@@ -368,13 +387,19 @@ def better_chance(search: Search, first: int, second: int, *, matters: bool = Fa
     return normal_cdf(gain / apart) if apart > 0.0 else float(gain > 0.0)
 
 
-def competing(search: Search, mask: BoolArray) -> Index:
-    """Rows of a mask with a finite objective whose strategy is worth its script."""
+def competing(search: Search, mask: BoolArray, objective: FloatArray | None = None) -> Index:
+    """Rows of a mask with a finite objective whose strategy is worth its script.
+
+    Args:
+        search: What was seen.
+        mask: Which candidates.
+        objective: Of all of them, at other prices; the search's own if None.
+    """
     has_work = search.job.amount.items_per_epoch is not None and search.question.is_training
+    values = search.objective if objective is None else objective
     able = worth_writing(
-        search.kinds, search.objective, mask & np.isfinite(search.objective), search.goal,
-        has_work=has_work,
-    )  # fmt: skip
+        search.kinds, values, mask & np.isfinite(values), search.goal, has_work=has_work
+    )
     return np.flatnonzero(able)
 
 
