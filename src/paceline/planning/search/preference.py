@@ -10,7 +10,7 @@ provider.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
@@ -56,6 +56,8 @@ _WITHIN_MODEL_FRAC = 0.35
 _NUM_DRAWS, _DRAWN_SIGMA = 512, 2.0
 #: Rank of the most complex strategy in which every rank holds whole layers.
 _UNSPLIT_RANK = 2
+#: Candidates that are held against all others at once.
+_NUM_AT_ONCE = 64
 #: From the least dependable on.
 _PROVIDERS = ("marketplace", "specialised", "hyperscaler")
 
@@ -193,22 +195,38 @@ class Standing:
         Nothing is told to be better than one of them, and its offer is as good as the best but for
         what does not matter, at the stated chance; where no offer is, the likeliest.
         """
-        if not len(rows):
-            return rows
-        kept = self._undominated(rows)
-        offers, chances = self.offer_chances(rows)
-        chance = np.zeros(int(self.price_list.max()) + 1)
-        chance[offers] = chances
-        of_kept = chance[self.price_list[kept]]
-        most = float(of_kept.max())
-        kept = kept[of_kept >= STATED_CHANCE * (1.0 if most >= STATED_CHANCE else most)]
-        keys = (kept, self.objective[kept], *self.order[::-1, kept])
-        return kept[np.lexsort(keys)]
+        kept = list(self._in_order(rows))
+        return np.concatenate(kept) if kept else rows
 
     def first(self, rows: Index) -> int | None:
         """The row that stands first; None of none."""
-        near = self.near(rows)
-        return int(near[0]) if len(near) else None
+        return next((int(kept[0]) for kept in self._in_order(rows)), None)
+
+    def _in_order(self, rows: Index) -> Iterator[Index]:
+        """What `near` gives, some rows at a time, so that the first is known before all are."""
+        if not len(rows):
+            return
+        leader, close = self._close(rows)
+        likely = self._of_likely_offers(close[~self.is_told_better(leader, close)], rows)
+        keys = (likely, self.objective[likely], *self.order[::-1, likely])
+        ordered, num_kept = likely[np.lexsort(keys)], 0
+        for start in range(0, len(ordered), _NUM_AT_ONCE):
+            some = ordered[start : start + _NUM_AT_ONCE]
+            kept = some[~self._is_dominated(some, close)]
+            num_kept += len(kept)
+            if len(kept):
+                yield kept
+        if not num_kept:
+            yield np.array([leader], dtype=np.int64)
+
+    def _of_likely_offers(self, left: Index, rows: Index) -> Index:
+        """Those of some rows whose offer is likely enough among the offers of all rows."""
+        offers, chances = self.offer_chances(rows)
+        chance = np.zeros(int(self.price_list.max()) + 1)
+        chance[offers] = chances
+        of_left = chance[self.price_list[left]]
+        most = float(of_left.max())
+        return left[of_left >= STATED_CHANCE * (1.0 if most >= STATED_CHANCE else most)]
 
     def offer_chances(self, rows: Index) -> tuple[Index, FloatArray]:
         """Chance that an offer is as good as the best of all, but for what does not matter.
@@ -272,18 +290,20 @@ class Standing:
         is_new[1:] = np.any([key[rows[1:]] != key[rows[:-1]] for key in keys], axis=0)
         return rows[is_new]
 
-    def _undominated(self, rows: Index) -> Index:
-        """Those of some rows that none of them is told to be better than."""
+    def _close(self, rows: Index) -> tuple[int, Index]:
+        """The best row by its median, and those that it may not be told to be better than."""
         leader = int(rows[np.argmin(self.objective[rows])])
         sigma, equal = self.log_sigma, self.least_worse(self.objective[leader])
         widest = np.sqrt(sigma[leader] ** 2 + sigma[rows].max() ** 2 + 2.0 * STRATEGY_LOG_SIGMA**2)
-        close = rows[self.objective[rows] <= np.exp(_Z * widest) * equal]
-        left = close[~self.is_told_better(leader, close)]
-        kept = [
-            row for row in left[self.objective[left] > equal].tolist()
-            if not self.is_told_worse(row, close).any()
-        ]  # fmt: skip
-        return np.array([*left[self.objective[left] <= equal].tolist(), *kept], dtype=np.int64)
+        return leader, rows[self.objective[rows] <= np.exp(_Z * widest) * equal]
+
+    def _is_dominated(self, some: Index, rows: Index) -> BoolArray:
+        """Whether any of other rows is told to be better than each of some, (len(some),)."""
+        own, worse = self.objective[some][:, None], self.least_worse(self.objective[rows])
+        able = worse < own.max()
+        gain = np.log(own / worse[able])
+        told = (gain > 0) & (gain >= _Z * self.apart(some[:, None], rows[able]))
+        return np.asarray(told.any(axis=1))
 
     def winning_objectives(self, each: Index, near: Index, rows: Index) -> FloatArray:
         """Objective below which each of some rows would stand first, (len(each),).
