@@ -28,9 +28,9 @@ from paceline.planning.explain.reasons import why
 from paceline.planning.explain.wording import candidate_name
 from paceline.planning.forecast.question import resolve_question
 from paceline.planning.places.place_table import BoolArray
-from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.all_candidates import Search, run_search
 from paceline.planning.search.choices import strategy_of
-from paceline.planning.search.more_devices import planned_search
+from paceline.planning.search.more_devices import finished, opening
 from paceline.planning.search.pareto import Index
 from paceline.planning.search.preference import Standing, competing
 from paceline.planning.search.selection import Selection, second_axis, select
@@ -100,7 +100,9 @@ def examined(name: str, day: str, num_draws: int) -> Found:
     """One model's plan under the laws."""
     request = read_request(name, as_of=day)
     question = resolve_question(request.workload, request.goal, request.work, today=request.today)
-    return judged(name, planned_search(question, request.catalog), num_draws)
+    first = opening(question, request.catalog)
+    search = run_search(first.question, request.catalog, has_meshes=first.has_meshes)
+    return judged(name, finished(search, question, request.catalog), num_draws)
 
 
 def judged(name: str, search: Search, num_draws: int) -> Found:

@@ -77,7 +77,7 @@ class StepWork:
 def amounts_of(given: Mapping[Work, float]) -> FloatArray:
     """Amounts, or rates, by kind, zero where none is given.
 
-    >>> amounts_of({Work.DISPATCH: 2.0}).sum()
+    >>> float(amounts_of({Work.DISPATCH: 2.0}).sum())
     2.0
     """
     amounts = np.zeros(len(Work))

@@ -31,10 +31,10 @@ from paceline.planning.goal.options import format_goal
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.places.places import JOINED_BY, matches
 from paceline.planning.queues import engine_of
-from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.all_candidates import Search, run_search
 from paceline.planning.search.choices import planned_choice
 from paceline.planning.search.evaluation import objective_name
-from paceline.planning.search.more_devices import planned_search
+from paceline.planning.search.more_devices import finished, opening
 from paceline.planning.search.selection import Selection
 from paceline.planning.service_advice import load_curve, settings_words
 from paceline.planning.services import select_services
@@ -83,7 +83,9 @@ def make_plan(
     question = resolve_question(
         _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
-    search = planned_search(question, catalog)
+    first = opening(question, catalog)
+    search = run_search(first.question, catalog, has_meshes=first.has_meshes)
+    search = finished(search, question, catalog)
     check_search_acts(search, catalog)
     check_possible(search, catalog)
     search, selection = select_services(search)
@@ -142,7 +144,9 @@ def why_not(
     question = resolve_question(
         _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
-    search = planned_search(question, catalog)
+    first = opening(question, catalog)
+    search = run_search(first.question, catalog, has_meshes=first.has_meshes)
+    search = finished(search, question, catalog)
     check_possible(search, catalog)
     search, selection = select_services(search)
     sentences = why_not_sentences(search, selection.best, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -65,7 +66,8 @@ def made_forecast(
             )
             for p in ("bf16", "fp32", "tf32")[:num_configurations]
         ),
-        passes=(),
+        passes=(SimpleNamespace(host="jax"),)
+        * num_configurations,  # whose replicas have no buckets
         lengths=Lengths(batch=batch, seq=batch, prompt=batch, output=batch),
         steps=Steps.of(step_s.size, flat).laid_out(shape),
         moments=(made_moments(batch, item_bytes, state_bytes),) * num_configurations,

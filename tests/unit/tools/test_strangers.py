@@ -7,12 +7,10 @@ from accuracy_memory.strangers import reliability_lines
 
 
 def test_a_chance_is_held_against_what_ran() -> None:
-    """Peaks of half a card and of two cards: one all but certain to run, one all but not to."""
+    """One all but certain to run, and two all but certain not to, of which one ran."""
     rows = pd.DataFrame(
         {
-            "gpu_mem_gb": ["80"] * 3,
-            "memory_mid_bytes": [40e9, 160e9, 160e9],
-            "memory_high_bytes": [44e9, 176e9, 176e9],
+            "chance_to_fit": [1.0, 0.0, 0.0],
             "quality": ["A", "A-OOM", "B"],
         }
     )

@@ -37,7 +37,7 @@ def models(
     others = [one for one in known_models() if one.name not in found]
     num_shipped = sum(one.needs == "nothing" for one in others)
     told = (
-        f"{len(others):,} more are answered by name, {num_shipped:,} of them without a framework: "
+        f"{len(others):,} more are answered by name, {num_shipped:,} of them without a framework:\n"
         "search them with `paceline models llama`"
     )
     return answer_of("models", found, model_table(found), told)

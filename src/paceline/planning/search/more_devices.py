@@ -6,7 +6,7 @@ And a deadline, where none is stated and what is cheapest would take longer than
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,28 +29,58 @@ _MOST_BUSY_FRAC = 0.6
 _OF_TIME = ("--deadline", "--throughput")
 
 
-def planned_search(question: Question, catalog: Catalog) -> Search:
-    """The search that a plan is made from.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The search to begin with.
 
-    A training job that is to be cheap, whatever it takes, is done within `usual_deadline_s` if
-    anything is.
+    Attributes:
+        question: What is asked first.
+        has_meshes: Whether strategies of more than data parallel are searched.
+    """
+
+    question: Question
+    has_meshes: bool = True
+
+
+def opening(question: Question, catalog: Catalog) -> Opening:
+    """The first search for a plan: within the usual deadline where nothing else can be in time.
+
+    No search of the usual number of devices keeps it then: what they lack needs no meshes.
 
     Args:
         question: What is asked.
         catalog: Devices and offers.
     """
-    asked = replace(question.goal, deadline_s=usual_deadline_s())
-    within = replace(question, goal=asked, has_usual_deadline=True)
     if _is_surely_endless(question, catalog):
-        # No search of the usual devices can keep it: what they lack needs no meshes.
-        wide = wide_enough(run_search(within, catalog, has_meshes=False), catalog)
-        if wide.question.is_widened and wide.is_feasible.any():
-            return wide
-    search = wide_enough(run_search(question, catalog), catalog)
+        return Opening(question=_in_usual_time(question), has_meshes=False)
+    return Opening(question=question)
+
+
+def finished(search: Search, question: Question, catalog: Catalog) -> Search:
+    """The search that a plan is made from, after the one that `opening` began.
+
+    A training job that is to be cheap, whatever it takes, is done within `usual_deadline_s` if
+    anything is.
+
+    Args:
+        search: The first one.
+        question: What is asked.
+        catalog: Devices and offers.
+    """
+    search = wide_enough(search, catalog)
+    if search.question.has_usual_deadline:
+        if search.question.is_widened and search.is_feasible.any():
+            return search
+        search = wide_enough(run_search(question, catalog), catalog)
     if not _is_endless(search):
         return search
-    in_time = wide_enough(run_search(within, catalog), catalog)
+    in_time = wide_enough(run_search(_in_usual_time(question), catalog), catalog)
     return in_time if in_time.is_feasible.any() else search
+
+
+def _in_usual_time(question: Question) -> Question:
+    asked = replace(question.goal, deadline_s=usual_deadline_s())
+    return replace(question, goal=asked, has_usual_deadline=True)
 
 
 def usual_deadline_s() -> float:
