@@ -54,7 +54,7 @@ def replicated(cases: Cases, passes: RankPasses, alone: Steps, *, seq: FloatArra
     """
     steps = replicated_times(cases, passes, alone, seq=seq)
     parts = [
-        (rows, _with_memory(cases.take(rows), passes, steps.take(rows), seq[rows], sharding))
+        (rows, with_memory(cases.take(rows), passes, steps.take(rows), seq[rows], sharding))
         for sharding, rows in _by_sharding(cases)
     ]
     return Steps.joined(parts, len(cases))
@@ -186,10 +186,18 @@ def _linked(cases: Cases, steps: Steps) -> np.ndarray:
     return reasons
 
 
-def _with_memory(
+def with_memory(
     cases: Cases, passes: RankPasses, steps: Steps, seq: FloatArray, sharding: Sharding
 ) -> Steps:
-    """Peak per device; from the second microbatch on, gradients are there already."""
+    """Steps with the peak per device; from the second microbatch on, gradients are there already.
+
+    Args:
+        cases: How many replicas each row has.
+        passes: What every rank runs.
+        steps: With the peak of one device that keeps everything.
+        seq: Tokens of a sequence, per row.
+        sharding: What replicas split.
+    """
     shards, is_alone = num_shards(cases), cases.microbatches == 1
     keeps = cases.of_jobs(["whole-gradients" in one.habits for one in cases.jobs])
     points, of_row = np.unique(

@@ -37,6 +37,7 @@ from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
+from paceline.simulation.replicas import with_memory
 from paceline.simulation.simulator import simulate
 
 #: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
@@ -162,8 +163,14 @@ class _Question:
     memory_confidence: float
     calibration: Calibration | None
 
-    def alone(self, part: Part, items: npt.NDArray[np.int64]) -> Steps:
-        """One device of a kind alone, with so many items, (num_splits,)."""
+    def alone(self, part: Part, items: npt.NDArray[np.int64], num_ranks: int) -> Steps:
+        """Times of one device alone, with so many items, (num_splits,), and its peak among ranks.
+
+        Args:
+            part: Which kind.
+            items: Of each device.
+            num_ranks: Of all kinds that reduce gradients together, which takes buckets.
+        """
         one = Machine.of_cluster(part.cluster, 1)
         cases = Cases(
             jobs=(replace(self.job, strategy=Strategy()),),
@@ -176,7 +183,9 @@ class _Question:
         )
         steps = simulate(cases, calibration=self.calibration)
         steps.check()
-        return steps
+        ranks = replace(cases, replicas=np.full_like(cases.replicas, num_ranks))
+        seq = np.full(len(items), float(self.job.length))
+        return with_memory(ranks, RankPasses.of(self.job), steps, seq, "none")
 
     def work(self) -> ReplicaWork:
         """What a step asks of replicas."""
@@ -288,7 +297,8 @@ def _evaluated(asked: _Question) -> _Splits:
     """
     first, second = asked.parts
     items = _splits(first.count, second.count, asked.global_batch).T
-    steps = [asked.alone(*pair) for pair in zip(asked.parts, items, strict=True)]
+    num_ranks = first.count + second.count
+    steps = [asked.alone(*pair, num_ranks) for pair in zip(asked.parts, items, strict=True)]
     alone_s = np.stack([_rising(s.step_s, own) for s, own in zip(steps, items, strict=True)])
     backward_s = np.stack([step.backward_s for step in steps])
     update_s = np.stack([step.update_s for step in steps])
@@ -357,7 +367,7 @@ def _alone(asked: _Question, part: Part) -> float | None:
     items, left = divmod(asked.global_batch, part.count)
     if left:
         return None
-    step = asked.alone(part, np.array([items]))
+    step = asked.alone(part, np.array([items]), part.count)
     if not asked.has_room(part, step)[0]:
         return None
     step_s, _ = _reduced(asked, [part], step.step_s, step.backward_s, step.update_s)

@@ -51,6 +51,7 @@ def variant(
         forward_host_s=np.zeros((1, num_blocks)),
         backward_host_s=np.zeros((1, num_blocks)),
         update_host_s=0.0,
+        update_late_s=0.0,
         update_bytes_per_s=np.inf,
         weight_s=rising[None],
         tensor_s=0.1 * rising[None],
