@@ -90,21 +90,35 @@ def _gathered(program: Program, rows: IntArray) -> GatheredShares:
     is_beside, is_each = ~np.array([is_numbered(name) for name in names]), np.array([[1], [0]])
     unit = np.pad(share * (is_each | ~is_beside), ((0, 0), (1, 2)))
     kept = share[is_beside].sum() * (1 - is_each)
+    # Backward goes from the last block to the first, and leaves the root's gradients whole.
+    last_read = _weight_shares(program, names, is_last=True) * is_beside
+    left = np.cumsum(last_read[::-1])[::-1]
     phase, here = ops.phase[rows], own_blocks(program.modules, ops.module[rows], names)
     is_backward = phase == Phase.BACKWARD
     is_inside = (here >= 0) & (is_backward | (phase == Phase.FORWARD))
     running, following = unit[:, here + 1], unit[:, here + np.where(is_backward, 0, 2)]
     return GatheredShares(
         weights=(kept + (running + following) * is_inside) * (phase != Phase.OPTIMIZER),
-        gradients=(kept + running * is_inside) * is_backward,
+        gradients=(np.append(left, left[0])[here] * (1 - is_each) + running * is_inside)
+        * is_backward,
     )
 
 
-def _weight_shares(program: Program, names: tuple[str, ...]) -> FloatArray:
-    """Share of all weights that each block is the first to read, (num_blocks,)."""
-    stores, num_ops = program.stores, len(program.ops)
+def _weight_shares(
+    program: Program, names: tuple[str, ...], *, is_last: bool = False
+) -> FloatArray:
+    """Share of all weights that each block is the first to read, or forward's last, (num_blocks,).
+
+    The gradients of a table that embedding and head share come with the head.
+    """
+    stores, reads, num_ops = program.stores, program.reads, len(program.ops)
     home = np.full(len(stores), num_ops)
-    np.minimum.at(home, program.reads.storage, program.reads.op)
+    np.minimum.at(home, reads.storage, reads.op)
+    if is_last:
+        passes = program.ops.phase[reads.op] == Phase.FORWARD
+        last = np.full(len(stores), -1)
+        np.maximum.at(last, reads.storage[passes], reads.op[passes])
+        home = np.where(last >= 0, last, home)
     held = (stores.owner == Owner.PARAMETER) & (home < num_ops)
     block = blocks_of_ops(program.modules, program.ops.module, names)
     weights = np.bincount(block[home[held]], stores.num_bytes()[held, 0], len(names))

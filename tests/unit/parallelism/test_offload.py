@@ -18,7 +18,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.evaluation import StrategyEvaluation, strategy_memory_bytes
-from paceline.parallelism.fixed_strategy import evaluated_steps
+from paceline.parallelism.fixed_strategy import evaluated_steps, variant_of
 from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.memory.training_state import Part, TrainingState
@@ -175,14 +175,21 @@ def test_a_host_without_facts_or_room_is_refused() -> None:
 
 
 def test_llama_of_70_billion_on_eight_devices_and_their_host() -> None:
-    """A device has an eighth of weights and gradients, and two gathered blocks of weights.
+    """A device has an eighth of weights and gradients, and what FSDP has whole at a moment.
 
+    That is the weights of its root (embedding and head, 2.1 GB each) from first to last and of
+    two blocks (1.7 GB each), and in backward the gradients of the block that runs and of the head,
+    which the root reduces last, with those of the embedding. These come when no block runs.
     Gradients come while what layers keep goes, 8,192 numbers of each of 8,192 tokens: the two are
     never whole at once. The host has all moments, masters and gradients.
     """
     workload, text = load_workload("llama-3-70b"), "dp8+zero3+recompute-block+offload"
     parameters, kept_bytes = workload.num_parameters, 80 * 8192 * 8192 * SENT
-    state_bytes = parameters * ((SENT + REDUCED) / 8 + SENT * 2 / FSDP_BLOCKS)
+    table = 128256 * 8192
+    block = (parameters - 2 * table) / 80
+    shard_bytes = parameters * (SENT + REDUCED) / 8
+    whole_bytes = SENT * 2 * (table + block) + REDUCED * (table + block)
+    state_bytes = shard_bytes + parameters * SENT * 2 / FSDP_BLOCKS
 
     def on_host(num_bytes: float) -> StrategyEvaluation:
         job = TracedJob(
@@ -194,9 +201,30 @@ def test_llama_of_70_billion_on_eight_devices_and_their_host() -> None:
     needed_bytes = (KEPT + REDUCED) * parameters
     found = on_host(1.001 * needed_bytes)
     assert found.state_bytes[0] == pytest.approx(state_bytes, rel=1e-9)
-    assert 0.97 * state_bytes < found.allocated_bytes[0] < state_bytes + kept_bytes
+    there_bytes = shard_bytes + whole_bytes
+    assert 0.97 * there_bytes < found.allocated_bytes[0] < there_bytes + kept_bytes
     with pytest.raises(DoesNotFitError, match="main memory"):
         on_host(0.999 * needed_bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "block"),
+    [("llama-3-8b", 128256 * 4096, 218_112_000), ("gpt2", 50257 * 768, 7_087_872)],
+)
+def test_the_root_leaves_gradients_whole_as_they_come(name, head, block) -> None:
+    """Those of the head beside the block that runs; those of an embedding when none runs.
+
+    The head of GPT-2 is its embedding, whose gradients come with the head.
+    """
+    workload, strategy = load_workload(name), Strategy.parse("dp8+zero3+recompute-block")
+    job = TracedJob(
+        graph=workload.passes[0].graph, configuration=Configuration(), cluster=cluster(), seq=1024
+    )
+    gathered = variant_of(job, strategy, [1]).costs.moments.gathered
+    each, root = gathered.gradients * workload.num_parameters
+    runs = np.isclose(each, block, rtol=1e-4)
+    assert runs.any()
+    assert root[runs] == pytest.approx(head + block, rel=1e-3)
 
 
 @cache
