@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from warm_workers import WarmWorkers
 
 # No deadline: the two cores that run the tests may be busy. The same tree gives the same answer
 # twice; new cases are what ``make soak`` looks for.
@@ -16,3 +20,13 @@ settings.register_profile(
     "soak", deadline=None, suppress_health_check=_SLOW_MACHINE, max_examples=5_000
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_workers() -> Iterator[None]:
+    """Models are traced in forks of a process that has imported PyTorch once."""
+    workers = WarmWorkers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paceline.model.reading.worker._start", workers.start)
+        yield
+    workers.close()

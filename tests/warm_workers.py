@@ -1,0 +1,171 @@
+"""Trace workers that begin with their frameworks imported, most of what a worker takes.
+
+One process per test process imports them once. Each worker is a fork of it: its modules,
+folder, environment and pipes are its own, and so is its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from paceline.model.reading import worker
+
+#: What workers import of frameworks, most of their time.
+_IMPORTED = ("torch._dynamo", "transformers.configuration_utils")
+#: Bytes that say how long a request is.
+_LENGTH = 8
+
+
+class WarmWorkers:
+    """Starts workers of this Python as forks, and all others as processes."""
+
+    def __init__(self) -> None:
+        self._start = worker._start
+        self._path = os.environ.get("PYTHONPATH")
+        self._server: socket.socket | None = None
+
+    def start(self, command: Sequence[str], talk: IO[str]) -> Any:
+        """A worker that is used as `subprocess.Popen` is."""
+        if command[0] != sys.executable or os.environ.get("PYTHONPATH") != self._path:
+            return self._start(command, talk)
+        return _Worker(self._connection(), command[-1], talk)
+
+    def close(self) -> None:
+        """End the process that forks."""
+        if self._server is not None:
+            self._server.close()
+            self._forks.wait()
+
+    def _connection(self) -> socket.socket:
+        if self._server is None:
+            self._server, theirs = socket.socketpair()
+            fileno = theirs.fileno()
+            self._forks = subprocess.Popen(
+                [sys.executable, __file__, str(fileno)], pass_fds=[fileno]
+            )
+            theirs.close()
+        return self._server
+
+
+class _Worker:
+    """What is used of a `subprocess.Popen`: its pipes, its end, and its status."""
+
+    def __init__(self, server: socket.socket, file: str, talk: IO[str]) -> None:
+        read_in, write_in = os.pipe()
+        read_out, write_out = os.pipe()
+        self._mine, theirs = socket.socketpair()
+        env = {**os.environ, worker._SHIPPED: str(worker.FRONT_ENDS)}
+        request = json.dumps({"file": file, "env": env, "cwd": os.getcwd()}).encode()
+        descriptors = [read_in, write_out, talk.fileno(), theirs.fileno()]
+        socket.send_fds(server, [len(request).to_bytes(_LENGTH, "big")], descriptors)
+        server.sendall(request)
+        for one in (read_in, write_out):
+            os.close(one)
+        theirs.close()
+        self.stdin: IO[str] = os.fdopen(write_in, "w")
+        self.stdout: IO[str] = os.fdopen(read_out, errors="replace")
+        self._said = self._mine.makefile()
+        assert self._said.readline(), "the process that forks has ended"
+        self.returncode: int | None = None
+
+    def kill(self) -> None:
+        # A worker that has ended listens no more.
+        with contextlib.suppress(OSError):
+            self._mine.sendall(b"kill\n")
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            self.returncode = int(self._said.readline())
+            self._said.close()
+            self._mine.close()
+        return self.returncode
+
+
+def serve(server: socket.socket) -> None:
+    """Fork a worker for each request, until the other side closes."""
+    for name in _IMPORTED:
+        if find_spec(name.partition(".")[0]) is not None:
+            import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        length, descriptors, *_ = socket.recv_fds(server, _LENGTH, 4)
+        if not length:
+            return
+        request = _received(server, int.from_bytes(length, "big"))
+        if not os.fork():
+            server.close()
+            _watch(json.loads(request), descriptors)
+        for one in descriptors:
+            os.close(one)
+
+
+def _received(server: socket.socket, length: int) -> bytes:
+    request = b""
+    while len(request) < length:
+        request += server.recv(length - len(request))
+    return request
+
+
+def _watch(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
+    """Fork the worker, say its start and its end, and kill it when told to."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    *pipes, told = descriptors
+    child = os.fork()
+    if not child:
+        os.close(told)
+        _work(request, pipes)
+    for one in pipes:
+        os.close(one)
+    with socket.socket(fileno=told) as asker:
+        asker.sendall(b"started\n")
+        ended = os.pidfd_open(child)
+        if ended not in select.select([ended, asker], [], [])[0]:
+            os.kill(child, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        # Nobody listens where the test process has gone.
+        with contextlib.suppress(BrokenPipeError):
+            asker.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def _work(request: Mapping[str, Any], pipes: Sequence[int]) -> NoReturn:
+    """Be the worker: its pipes, its folder and its environment, then its file."""
+    for number, one in enumerate(pipes):
+        os.dup2(one, number)
+        os.close(one)
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", buffering=1)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    file = request["file"]
+    sys.argv, sys.path[0] = [file], str(Path(file).parent)
+    status = 0
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001  A worker ends as an interpreter does.
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
