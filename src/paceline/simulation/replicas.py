@@ -124,7 +124,7 @@ def _sharded(
     shards, degree = num_shards(cases), passes.shape.num_ranks
     device_link = cases.device_link
     step = replicated_step(
-        _work(passes, float(seq[0])),
+        replica_work(passes, float(seq[0])),
         alone_s=alone.step_s,
         backward_s=alone.backward_s,
         update_s=alone.update_s,
@@ -157,7 +157,7 @@ def _sharded(
     return replace(steps, reasons=_linked(cases, steps))
 
 
-def _work(passes: RankPasses, seq: float) -> ReplicaWork:
+def replica_work(passes: RankPasses, seq: float) -> ReplicaWork:
     """What replicas exchange; of software without buckets, each tensor as soon as it is there."""
     work = ReplicaWork.of(passes.step, seq=seq)
     known = engines().get(passes.host)

@@ -37,7 +37,7 @@ from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
-from paceline.simulation.replicas import with_memory
+from paceline.simulation.replicas import replica_work, with_memory
 from paceline.simulation.simulator import simulate
 
 #: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
@@ -189,8 +189,7 @@ class _Question:
 
     def work(self) -> ReplicaWork:
         """What a step asks of replicas."""
-        passes = RankPasses.of(self.job)
-        return ReplicaWork.of(passes.step, seq=float(self.job.length))
+        return replica_work(RankPasses.of(self.job), float(self.job.length))
 
     def has_room(self, part: Part, alone: Steps) -> npt.NDArray[np.bool_]:
         """Whether a device of a kind has the memory for its items, (num_splits,)."""

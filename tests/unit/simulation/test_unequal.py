@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,10 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
 from paceline.simulation.unequal import Part, UnequalStep, _splits, unequal_step
 
 
@@ -173,3 +177,18 @@ def test_what_cannot_be_split_or_joined_says_so() -> None:
         step(one, other, 10_000_000)
     with pytest.raises(InvalidInputError, match="no devices"):
         Part(cluster=cluster(FAST), count=0)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_halves_of_one_kind_take_the_step_of_equal_replicas(framework: str) -> None:
+    """Whether the software reduces gradients in buckets or one by one."""
+    asked = replace(job(), profile=framework)
+    node = replace(cluster(FAST), devices_per_node=4)
+    half = Part(cluster=node, count=4)
+    found = unequal_step(asked, half, half, global_batch=1024)
+    ones = np.ones(1, dtype=np.int64)
+    cases = Cases(
+        jobs=(asked,), machines=(Machine.of_cluster(node, 8),), job=0 * ones,
+        machine=0 * ones, batch=np.array([128.0]), replicas=8 * ones, microbatches=ones,
+    )  # fmt: skip
+    assert found.step_s == pytest.approx(simulate(cases).step_s[0], rel=1e-6)
