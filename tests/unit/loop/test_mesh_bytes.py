@@ -15,12 +15,14 @@ from mesh_traced import BATCH, LENGTH, PICTURES, TOKENS, WIDTH
 from paceline.catalog.lookup import find_device
 from paceline.catalog.tables import shipped_catalog
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import Owner
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.exchanged import ExchangedBytes, exchanged_bytes
 from paceline.parallelism.fixed_strategy import rows_of, variant_of
 from paceline.parallelism.rank_memory import rank_memory
 from paceline.parallelism.schedule.pipeline_timing import distinct_pipelines
+from paceline.parallelism.split.tensor import split_tensor
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.parallelism.training_profile import find_training_profile
@@ -84,6 +86,17 @@ def test_what_is_predicted_follows_the_formulas():
         all_gather=16.0 * weights, reduce_scatter=8.0 * weights
     )
     assert found["dp1"] == ExchangedBytes()
+
+
+def test_norms_between_columns_and_rows_are_split_with_their_features():
+    width, classes = 32, 16
+    conv = 9 * width * 2 * width
+    shared = conv + 2 * width + 2 * 2 * width + conv  # Filters, a bias and a norm of a pair.
+    block = 2 * width + shared / 2 + width
+    ends = 9 * 3 * width + width + 2 * width + width * classes + classes
+    graph = split_tensor(_job("cnn", Strategy()).graph, 2, splits_words=False).graph
+    held = graph.storages.elements[graph.storages.owner == Owner.PARAMETER, 0].sum()
+    assert held == ends + 4 * block
 
 
 @pytest.mark.slow

@@ -141,6 +141,7 @@ class _Tracker:
         self.table_of_module: dict[int, int] = {}
         self.input_of_weight: dict[int, int] = {}
         self.last_input_gradient: dict[int, tuple[int, int]] = {}
+        self.width: dict[int, float] = {}
 
     def step(self, op: OpView) -> None:
         """Follow data through one op."""
@@ -174,6 +175,7 @@ class _Tracker:
         self.dims.append((op.index, outputs))
         self.is_split[list(op.outputs)] = True
         self.is_split[[s for s, _ in op.parameters]] = True
+        self.width.update(dict.fromkeys(op.outputs, op.dims[outputs]))
 
     def _backward_product(self, op: OpView, weight: int) -> None:
         """Gradient of the input or of the weight of a split module."""
@@ -206,6 +208,18 @@ class _Tracker:
             self.loss_rows.append(op.index)
             names = facts.loss_dims
         self._mark(op, dims_of(op.kind, *names))
+        if op.phase == Phase.FORWARD and op.weight is None:
+            self._split_own(op)
+
+    def _split_own(self, op: OpView) -> None:
+        """Parameters with values of every feature, such as a norm's, are split with the features.
+
+        Those of one head, which all heads share, stay whole.
+        """
+        width = max((self.width.get(s, 0.0) for s, _ in op.inputs), default=0.0)
+        if width:
+            self.width.update(dict.fromkeys(op.outputs, width))
+            self.is_split[[s for s, elements in op.parameters if not elements % width]] = True
 
     def _mark(self, op: OpView, dims: tuple[int, ...]) -> None:
         self.touches[op.index] = True
