@@ -173,6 +173,7 @@ class PlannedService:
         requests_per_s: That come.
         capacity_requests_per_s: That all replicas complete at most.
         length_spread: Standard deviation of prompts and answers over their mean.
+        cache_format: Of keys and values where it is narrower than that of activations: ``fp8``.
         settings: The one setting to change with its gain, and a narrower format if that gains more;
             of the first choice, as the next.
         curve: What requests see from few of them to as many as can be answered.
@@ -188,6 +189,7 @@ class PlannedService:
     requests_per_s: float
     capacity_requests_per_s: Interval
     length_spread: float = 0.0
+    cache_format: str = ""
     settings: tuple[str, ...] = ()
     curve: tuple[LoadPoint, ...] = ()
 

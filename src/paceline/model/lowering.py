@@ -40,7 +40,7 @@ from paceline.model.rewrite.offload import with_activations_on_host, with_optimi
 from paceline.model.rewrite.platforms import on_platform
 from paceline.model.rewrite.quantisation import quantised
 from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
-from paceline.model.rewrite.serving_graph import served
+from paceline.model.rewrite.serving_graph import served, with_narrow_cache
 
 
 def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
@@ -140,6 +140,8 @@ def _at_precision(graph: Graph, configuration: Configuration) -> Program:
         program = served(program)
     program = on_platform(program, configuration)
     program = _narrowed(program, precision, configuration, kept_format(graph, configuration))
+    if configuration.is_served and configuration.cache_format == "fp8":
+        program = with_narrow_cache(program, element_bytes=ELEMENT_BYTES[DType.FP8])
     program = with_loss(program, configuration.loss)
     if "softmax-inputs" in kept_by(configuration.libraries):
         program = with_softmax_inputs(program)

@@ -16,7 +16,7 @@ from paceline.parallelism.split import SplitShape
 from paceline.scoring.assumed import Assumed, note_of, widening
 from paceline.scoring.naming.inference_ranks import WHOLE, split_of
 from paceline.scoring.naming.models import PublishedModel, UnresolvedRowError, resolve_model
-from paceline.scoring.naming.precisions import resolve_precision
+from paceline.scoring.naming.precisions import cache_format_of, resolve_precision
 from paceline.scoring.naming.serving import Requests, note_on_host, requests_of
 from paceline.scoring.naming.software import inference_format_of, optimizer_kernel_of
 from paceline.scoring.rows import Row
@@ -228,6 +228,7 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
         libraries=shipped_release_dates().named_in(row.framework),
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
         is_served=framework["framework"] == ENGINES and not row.task.startswith("train"),
+        cache_format=cache_format_of(row),
     )
     tuned = _tuned(row, plain, has_adapters=model.has_adapters)
     asked = read_settings(row.rewrite, tuned)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.costs import Configuration
+from paceline.model.graph.costs import CacheFormat, Configuration
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import StatedItem, as_items
 from paceline.model.settings import format_settings, read_settings
@@ -153,10 +153,17 @@ class Job:
             how = replace(
                 how, is_served=True, compiler=engine.compiler or how.compiler,
                 engine_kernels=engine.kernels,
+                cache_format=_cache_format(how, engine),
             )  # fmt: skip
         if self.strategy.recompute == "none":
             return how
         return replace(how, checkpointing=self.strategy.recompute)
+
+
+def _cache_format(how: Configuration, engine: EngineProfile) -> CacheFormat:
+    if how.cache_format != "usual":
+        return how.cache_format
+    return "fp8" if how.precision in engine.narrow_cache_of else "wide"
 
 
 def _number(value: float) -> str:

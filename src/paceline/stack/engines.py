@@ -60,6 +60,7 @@ class EngineProfile:
         is_own: Whether a loop's kernels are its own, which are predicted as compiled PyTorch's.
         least_capability: Of NVIDIA's devices; None where all will do.
         mixes_prompts: Whether a step that writes tokens reads a prompt too.
+        mixes_since: First release that does so unless told otherwise; None where all do.
         path_s: Way of a request from its client to the engine behind HTTP, and of its first token
             back; None where it is unknown.
         request_s: Of the host, in each step, for each request that it writes a token for:
@@ -76,8 +77,10 @@ class EngineProfile:
         large_capability: Least capability of NVIDIA's devices that count so.
         memory_frac: Of a device's memory, what weights, workspace and cache take together; the
             usual engine's where it is unknown.
+        leaves_weights: Whether that share is of what weights and workspace leave, for the cache.
         reserves_answers: Whether a request is admitted only when its whole answer has room.
         buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
+        narrow_cache_of: Precisions whose checkpoints bring a cache of keys and values in FP8.
         log_sigma: How far its kernels are from those that are modelled, as the standard deviation
             of a logarithm; 0 where steps of it were measured.
         is_portable: Whether its kernels are written once for devices of all makers.
@@ -96,6 +99,7 @@ class EngineProfile:
     is_own: bool = False
     least_capability: float | None = None
     mixes_prompts: bool = False
+    mixes_since: Release | None = None
     path_s: float | None = None
     request_s: float | None = None
     step_s: float | None = None
@@ -108,8 +112,10 @@ class EngineProfile:
     large_memory_bytes: float = math.inf
     large_capability: float = 0
     memory_frac: float
+    leaves_weights: bool = False
     reserves_answers: bool = False
     buckets: bool = True
+    narrow_cache_of: tuple[str, ...] = ()
     log_sigma: float = 0
     is_portable: bool = False
     tuned_since: Release | None = None
@@ -126,6 +132,24 @@ class EngineProfile:
         if self.overlaps_since is None:
             return False
         return self.release is None or self.release >= self.overlaps_since
+
+    @property
+    def mixes(self) -> bool:
+        """Whether steps of its release that write tokens read a prompt too."""
+        is_older = self.release is not None and self.release < (self.mixes_since or (0, 0))
+        return self.mixes_prompts and not is_older
+
+    def room_bytes(self, limits: StepLimits, capacity_bytes: float, fixed_bytes: float) -> float:
+        """What is left for the cache on a device; below zero where weights do not fit.
+
+        Args:
+            limits: What the engine is told.
+            capacity_bytes: Of the device.
+            fixed_bytes: Of weights and workspace.
+        """
+        if self.leaves_weights:
+            return limits.memory_frac * (capacity_bytes - fixed_bytes)
+        return limits.memory_frac * capacity_bytes - fixed_bytes
 
     @property
     def kernels(self) -> Literal["tuned", "early", "portable"]:
@@ -270,9 +294,10 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
     facts = {key: value for key, value in row.items() if key not in ("spelling", "source")}
-    facts["platforms"] = tuple(row.get("platforms", ()))
+    for names in ("platforms", "narrow_cache_of"):
+        facts[names] = tuple(row.get(names, ()))
     facts.setdefault("memory_frac", _tables()[USUAL_ENGINE]["memory_frac"])
-    for since in ("overlaps_since", "tuned_since"):
+    for since in ("overlaps_since", "tuned_since", "mixes_since"):
         facts[since] = _release(row.get(since, ""))
     return EngineProfile(name=name, **facts)
 

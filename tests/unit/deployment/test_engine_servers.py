@@ -73,6 +73,18 @@ def test_every_option_is_the_engine_s_own(target: str, engine: str) -> None:
     assert int(given[told["length"]]) >= 512 + 128
 
 
+@pytest.mark.parametrize("engine", PROGRAMS)
+def test_a_narrow_cache_is_asked_for(engine: str) -> None:
+    settings = DeploySettings(purpose="serve", options=WEIGHTS)
+    for cache_format in ("", "fp8"):
+        plan = plans.service(engine=engine, cache_format=cache_format)
+        given = options_of(command("docker", deploy(plan, "docker", settings)))
+        assert given.get("--kv-cache-dtype", "").startswith(cache_format or "x") == bool(
+            cache_format
+        )
+    assert "--kv-cache-dtype" in known(PROGRAMS[engine])
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_load_test_sends_the_plan_s_load(target: str) -> None:
     made = deployed(target)

@@ -52,6 +52,7 @@ REWRITES = {
     "fused optimizer": {"optimizer_kernel": "fused"},
     "early kernels of an engine": {"engine_kernels": "early"},
     "portable kernels of an engine": {"engine_kernels": "portable"},
+    "a cache in 8 bits": {"cache_format": "fp8"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }
 #: Rewrites that change what is trained or its loss, each of a model that has the modules.

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from paceline.model.graph.costs import Configuration, LoweredPass
-from paceline.model.graph.graph import Graph, OpKind, monomials
-from paceline.model.lowering import lower
+from paceline.model.graph.graph import Graph, OpKind, Owner, monomials
+from paceline.model.lowering import lower, rewritten
 from paceline.model.reading.load import load_workload
 
 LAYERS, BATCH, PAST = 32, 16, 1024
@@ -99,3 +99,16 @@ def test_kernels_of_an_engine_change_their_time_and_no_op() -> None:
     )
     assert np.array_equal(tuned.costs.kind, portable.costs.kind)
     assert flop_of(tuned) == flop_of(portable)
+
+
+def test_a_cache_in_eight_bits_is_half_of_one_in_sixteen() -> None:
+    how = Configuration(compiler="compiled", is_served=True)
+    wide, narrow = (
+        rewritten(decode_of("llama-3-8b"), replace(how, cache_format=form)).stores
+        for form in ("wide", "fp8")
+    )
+    powers = monomials(BATCH, PAST)[0]
+    cached = wide.owner == Owner.KV_CACHE
+    wide_bytes, narrow_bytes = (stores.num_bytes() @ powers for stores in (wide, narrow))
+    assert narrow_bytes[cached] == pytest.approx(wide_bytes[cached] / 2.0)
+    assert narrow_bytes[~cached] == pytest.approx(wide_bytes[~cached])

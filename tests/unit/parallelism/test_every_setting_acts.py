@@ -73,6 +73,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "engine_kernels": [
         {"engine_kernels": name, "is_served": True} for name in ("early", "portable")
     ],
+    "cache_format": [{"cache_format": "fp8", "is_served": True}],
     "loss": [{"loss": name, "training_format": "pure"} for name in get_args(Loss)[1:]],
     "results": [{"results": "dropped"}],
     "frozen_products": [
@@ -247,7 +248,7 @@ def test_what_a_split_rank_cannot_run_is_refused_with_a_hint(text: str) -> None:
 
 
 def test_a_setting_that_is_not_of_training_changes_nothing() -> None:
-    for name in ("inference_format", "is_served", "engine_kernels"):
+    for name in ("inference_format", "is_served", "engine_kernels", "cache_format"):
         plain, other = (program("gpt2", how, "tp2") for how in (Configuration(), setting(name, 0)))
         assert np.array_equal(plain.ops.kind, other.ops.kind)
         assert (plain.ops.kind != OpKind.HOST_COPY).all()

@@ -13,6 +13,7 @@ from paceline.stack.engines import (
     USUAL_ENGINE,
     USUAL_LOOP,
     EngineProfile,
+    StepLimits,
     _tables,
     engine_in,
     engines,
@@ -84,3 +85,18 @@ def test_no_profile_has_a_fact_that_nobody_reads():
     known = {field.name for field in fields(EngineProfile)} | {"spelling", "source"}
     for row in _tables().values():
         assert set(row) <= known
+
+
+def test_what_an_engine_leaves_for_its_cache() -> None:
+    of_all, of_rest = (find_engine(name) for name in ("vllm", "trtllm"))
+    rooms = [
+        one.room_bytes(StepLimits(max_requests=1, chunk_tokens=1, memory_frac=0.9), 100.0, 60.0)
+        for one in (of_all, of_rest)
+    ]
+    assert rooms == pytest.approx([30.0, 36.0])
+
+
+def test_steps_of_early_releases_read_prompts_or_write_tokens() -> None:
+    assert [find_engine(name).mixes for name in ("vllm", "vllm 0.8", "vllm 0.7", "sglang")] == [
+        True, True, False, False,
+    ]  # fmt: skip

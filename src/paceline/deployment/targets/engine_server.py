@@ -74,6 +74,7 @@ class Server:
             "chunk_tokens": service.chunk_tokens,
             "memory_frac": service.memory_frac,
             "length": self.length,
+            "cache": self.facts["caches"].get(service.cache_format),
             "format": self.facts["formats"].get(choice.precision),
             "dtype": self.facts["dtypes"].get(choice.precision),
         }

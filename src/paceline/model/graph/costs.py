@@ -20,6 +20,7 @@ Platform = Literal["cuda", "rocm", "cpu", "xla"]
 AttentionKernels = Literal["math", "flash", "vendor", "memory-efficient"]
 OptimizerKernel = Literal["plain", "foreach", "fused"]
 EngineKernels = Literal["tuned", "early", "portable"]
+CacheFormat = Literal["usual", "wide", "fp8"]
 NarrowFormat = Literal["autocast", "pure"]
 KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "pure"]
 TrainingFormat = Literal["usual", "autocast", "narrow-autocast", "half-weights", "pure"]
@@ -84,6 +85,9 @@ class Configuration:
         is_served: Whether an inference engine runs it (`served`).
         engine_kernels: Kernels of that engine: ``tuned`` for the device, of an ``early`` release on
             devices of makers it was not written for, or ``portable``, written once for all.
+        cache_format: Of keys and values while an engine serves: as wide as activations (``wide``),
+            FP8 (``fp8``), or whatever its checkpoints of that precision bring (``usual``; wide
+            where no engine is known).
         loss: How the loss over a vocabulary is computed: ``plain`` as the model is written,
             ``wide`` in FP32, ``shifted`` and ``wide-shifted`` in FP32 on one more copy, ``fused``
             in one kernel on the logits' own memory, ``fused-wide`` and the like on such a copy,
@@ -122,6 +126,7 @@ class Configuration:
     convolutions: Literal["library", "tuned"] = "library"
     is_served: bool = False
     engine_kernels: EngineKernels = "tuned"
+    cache_format: CacheFormat = "usual"
     loss: Loss = "plain"
     results: Literal["held", "dropped"] = "held"
     adapter_inputs: AdapterInputs = "shared"

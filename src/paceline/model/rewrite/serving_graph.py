@@ -44,6 +44,14 @@ def served(program: Program) -> Program:
     return _with_merged_products(program).ordered().with_lives_over_uses()
 
 
+def with_narrow_cache(program: Program, *, element_bytes: float) -> Program:
+    """``program`` with keys and values of a cache in a narrow format, widened as they are read."""
+    stores = program.stores
+    is_cache = (stores.owner == Owner.KV_CACHE) & (stores.element_bytes > element_bytes)
+    width = np.where(is_cache, element_bytes, stores.element_bytes)
+    return replace(program, stores=replace(stores, element_bytes=width))
+
+
 def _appends(program: Program) -> IntArray:
     """Copies that read a cache to write a longer one."""
     is_cache = program.stores.owner[program.reads.storage] == Owner.KV_CACHE
@@ -52,10 +60,10 @@ def _appends(program: Program) -> IntArray:
 
 
 def _in_place(program: Program, appends: IntArray) -> Program:
-    """Appending touches what is new alone."""
-    reads, writes = program.reads, program.writes
+    """Appending touches what is new alone, and what it hands on is the cache."""
+    reads, writes, stores = program.reads, program.writes, program.stores
     is_append = _among(appends, len(program.ops))
-    is_old = is_append[reads.op] & (program.stores.owner[reads.storage] == Owner.KV_CACHE)
+    is_old = is_append[reads.op] & (stores.owner[reads.storage] == Owner.KV_CACHE)
     reads = reads.kept(~is_old)
     new = np.zeros((len(program.ops), NUM_MONOMIALS))
     np.add.at(new, reads.op, reads.elements)
@@ -63,7 +71,15 @@ def _in_place(program: Program, appends: IntArray) -> Program:
     written = np.where(rows[:, None], new[writes.op], writes.elements)
     dims = program.dims.copy()
     dims[program.ops.dims[appends], 0] = new[appends]
-    return replace(program, reads=reads, writes=replace(writes, elements=written), dims=dims)
+    owner = stores.owner.copy()
+    owner[writes.storage[rows]] = Owner.KV_CACHE
+    return replace(
+        program,
+        reads=reads,
+        writes=replace(writes, elements=written),
+        dims=dims,
+        stores=replace(stores, owner=owner),
+    )
 
 
 def _among(ops: IntArray, num_ops: int) -> BoolArray:

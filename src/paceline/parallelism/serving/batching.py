@@ -193,7 +193,7 @@ def _per_token_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile)
     """From one token to the next by the device alone."""
     prompts = (runs.concurrency - 1.0) / runs.output_tokens
     apart_s = passes.step_s + prompts * passes.prompt_s
-    if not engine.mixes_prompts:
+    if not engine.mixes:
         return apart_s
     beside_s = passes.prompt_s * runs.concurrency / runs.input_tokens
     saved_s = np.minimum(prompts, 1.0) * np.maximum(passes.weights_s - beside_s, 0.0)

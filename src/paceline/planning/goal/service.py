@@ -107,7 +107,7 @@ def service_words(service: Service, arrivals: str) -> str:
         arrivals: Of `arrival_words`; empty where the load is said beside it.
     """
     engine = service.engine
-    reads = "in steps that write tokens" if engine.mixes_prompts else "between steps"
+    reads = "in steps that write tokens" if engine.mixes else "between steps"
     others = "; --framework names another engine, or torch for a plain batch"
     told = ", ".join(filter(None, (arrivals, f"prompts are read {reads}")))
     return f"served by {engine.title}: {told}" + ("" if service.is_stated else others)

@@ -166,6 +166,7 @@ def _planned_service(search: Search, row: int) -> PlannedService | None:
         percentile=search.goal.percentile,
         requests_per_s=rate,
         length_spread=search.work.length_spread or 0.0,
+        cache_format="fp8" if found.service.job.how.cache_format == "fp8" else "",
         capacity_requests_per_s=Interval(
             low=found.capacity_low_per_s, mid=found.capacity_per_s, high=found.capacity_high_per_s
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from paceline.model.graph.costs import CacheFormat
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
@@ -16,6 +17,11 @@ _BITS = {
     "fp64": 64, "fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8,
     "int8-full": 8, "int4": 4,
 }  # fmt: skip
+#: A cache of keys and values, and its format.
+_CACHE = re.compile(
+    r"kv[-_ ]?cache([-_ ]?(d?type|quant\w*))?\s*[=: ]\s*(?P<format>[\w-]+)", re.IGNORECASE
+)
+_NARROW_CACHE = re.compile(r"fp8|e[45]m[23]|int8|8-?bit", re.IGNORECASE)
 _SIXTEEN = ("fp16", "bf16")
 #: Weights of 8 bits that are widened before they are multiplied.
 _WIDENED = {"int8-full": "int8"}
@@ -40,6 +46,20 @@ def resolve_precision(row: Row) -> str:
         return _format_of_name(row.model) or precision
     is_silent = precision == "fp32" and "tf32" not in stated.lower()
     return "tf32" if is_silent and _has_tf32(row.framework) else precision
+
+
+def cache_format_of(row: Row) -> CacheFormat:
+    """The format of keys and values that a row states beside its weights.
+
+    >>> from paceline.scoring.rows import parse_row
+    >>> row = {"model": "m", "gpu": "g", "precision": "Weight = fp16, KV Cache = fp8"}
+    >>> cache_format_of(parse_row(row))
+    'fp8'
+    """
+    stated = _CACHE.search(f"{row.precision}; {row.flags}")
+    if stated is None:
+        return "usual"
+    return "fp8" if _NARROW_CACHE.search(stated["format"]) else "wide"
 
 
 def _said_elsewhere(row: Row) -> Iterator[str]:

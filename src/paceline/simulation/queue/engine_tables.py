@@ -149,7 +149,7 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
     token_bytes = float(written.memory_mid_bytes[-1] - written.memory_mid_bytes[0])
     token_bytes /= (_SEQUENCES[-1] - _SEQUENCES[0]) * (job.prompt_tokens + 1)
     fixed_bytes = float(written.memory_mid_bytes[0]) - token_bytes * (job.prompt_tokens + 1)
-    room_bytes = limits.memory_frac * capacity_bytes - fixed_bytes
+    room_bytes = engine.room_bytes(limits, capacity_bytes, fixed_bytes)
     return EngineTable(
         times=_step_times(
             written, read, job.prompt_tokens, limits.max_requests, limits.chunk_tokens
@@ -158,7 +158,7 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
             max_requests=limits.max_requests,
             chunk_tokens=limits.chunk_tokens,
             cache_tokens=max(room_bytes, 0.0) / token_bytes if token_bytes > 0 else math.inf,
-            mixes_prompts=engine.mixes_prompts,
+            mixes_prompts=engine.mixes,
             reserves_answers=engine.reserves_answers,
             host_s=engine.request_s or 0.0,
             host_step_s=engine.step_s or 0.0,
