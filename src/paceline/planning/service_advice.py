@@ -7,7 +7,7 @@ from paceline.planning.queues import limits_of, load_of, replicas_of
 from paceline.planning.search.all_candidates import Search
 from paceline.simulation.queue.figures import ServiceFigures, seconds_at
 from paceline.simulation.queue.one_setting import best_gains, gains_of
-from paceline.simulation.queue.service import served
+from paceline.simulation.queue.service import steady
 
 #: Of what a service can do at most: loads at which its requests are watched.
 _SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -33,7 +33,7 @@ def load_curve(search: Search, row: int) -> tuple[LoadPoint, ...]:
     for share in _SHARES:
         rate_per_s = share * found.capacity_per_s
         each_per_s = rate_per_s / found.num_replicas
-        seen = served(found.table, load_of(search).at_rate(each_per_s).requests())
+        seen = steady(found.table, load_of(search).at_rate(each_per_s))
         per_token = seen.per_token if found.writes else seen.request
         first_s = seconds_at(seen.first_token, percentile)
         points.append(

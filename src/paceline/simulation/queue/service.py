@@ -20,6 +20,8 @@ Bounded = Literal["first_token", "per_token", "request"]
 #: many as it takes at once.
 _BACKLOG = 4
 _SOME = 32
+#: Requests of a run over those in flight, so that most of them come to a filled engine.
+_SPANS = 6
 #: Rates that are told apart.
 _RATES = 128
 
@@ -58,6 +60,25 @@ def served(table: EngineTable, requests: Requests, *, num_replicas: int = 1) -> 
     )
 
 
+def steady(table: EngineTable, load: Load) -> Served:
+    """What requests that come by themselves see of one replica in a run without end.
+
+    The run is long enough for several times as many requests as are in flight, or as the engine
+    takes at once where more and more wait.
+
+    Raises:
+        InvalidInputError: A request is longer than the cache.
+    """
+    run = run_steps(load.requests(), table.times, table.batching)
+    request_s, span_s = (run.finish_s - run.arrival_s).mean(), np.ptp(run.arrival_s)
+    in_flight = load.num_requests * float(request_s / max(span_s, request_s))
+    asked = math.ceil(_SPANS * min(in_flight, _at_once(table, load)))
+    if asked > load.num_requests:
+        longer = replace(load, num_requests=asked)
+        run = run_steps(longer.requests(), table.times, table.batching)
+    return summed_up([run], path_s=table.path_s, settles=True)
+
+
 def offered(
     table: EngineTable, load: Load, *, num_replicas: int = 1, most_per_s: float | None = None
 ) -> Served:
@@ -80,7 +101,7 @@ def offered(
     each_per_s = load.rate_per_s / num_replicas
     if most_per_s is None:
         most_per_s = saturation(table, load).requests_per_s
-    seen = served(table, load.at_rate(each_per_s).requests())
+    seen = steady(table, load.at_rate(each_per_s))
     return seen.at_rate(min(each_per_s, most_per_s) * num_replicas)
 
 
@@ -142,11 +163,9 @@ def rate_within(
     most = saturation(table, load).requests_per_s
     if not limits or most <= beyond_per_s:
         return most if most > beyond_per_s else 0.0
-    load = replace(load, num_requests=max(load.num_requests, _BACKLOG * _at_once(table, load)))
 
     def keeps_at(number: int) -> bool:
-        rate_per_s = most * number / _RATES
-        return keeps(served(table, load.at_rate(rate_per_s).requests()), limits)
+        return keeps(steady(table, load.at_rate(most * number / _RATES)), limits)
 
     if keeps_at(_RATES):
         return most

@@ -20,6 +20,7 @@ from paceline.simulation.queue.service import (
     rate_within,
     saturation,
     served,
+    steady,
 )
 from paceline.simulation.queue.step_loop import Batching, StepTimes, Timeline, run_steps
 
@@ -152,6 +153,18 @@ def test_a_rate_within_limits_keeps_them_and_none_within_the_impossible() -> Non
     assert keeps(served(_TABLE, _LOAD.at_rate(rate).requests()), limits)
     assert not keeps(served(_TABLE, _LOAD.at_rate(1.5 * rate).requests()), limits)
     assert rate_within(_TABLE, _LOAD, {"per_token": Limit(percentile=50, seconds=0.001)}) == 0.0
+
+
+def test_times_are_those_of_a_run_without_end() -> None:
+    rate = 0.9 * saturation(_TABLE, _LOAD).requests_per_s
+    long = replace(_LOAD, num_requests=30_000).at_rate(rate)
+    short = steady(_TABLE, replace(_LOAD, num_requests=500).at_rate(rate))
+    seen = served(_TABLE, long.requests())
+    for name in ("per_token", "first_token"):
+        mine, endless = getattr(short, name), getattr(seen, name)
+        assert mine.p50_s == pytest.approx(endless.p50_s, rel=0.15)
+    filling = served(_TABLE, replace(_LOAD, num_requests=500).at_rate(rate).requests())
+    assert filling.per_token.p50_s < short.per_token.p50_s
 
 
 def test_replicas_share_what_comes() -> None:
