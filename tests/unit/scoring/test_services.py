@@ -60,7 +60,7 @@ def test_mean_lengths_that_are_no_whole_numbers_spread() -> None:
         load_of(_row(f"scenario=offline;isl={isl};osl=100"), generates=True).load
         for isl in ("219.2", "219")
     )
-    assert (spread.prompt.spread, alike.prompt.spread) == (1.0, 0.0)
+    assert (spread.prompt.spread, alike.prompt.spread) == (0.7, 0.0)
 
 
 def test_unstated_lengths_and_scenarios_are_reasons() -> None:
@@ -154,3 +154,20 @@ def test_columns_of_latencies_are_written_in_seconds(tmp_path: Path) -> None:
             )
             assert 0.0 < low < mid < high < 1.0
             assert math.isfinite(high)
+
+
+def test_a_rate_that_was_kept_says_how_slow_steps_are() -> None:
+    extra = "scenario=server;isl=294.5;osl=290.5;rate_per_s={};tpot_p99_limit_ms=200"
+    extra += ";ttft_p99_limit_ms=2000"
+    harness = "MLPerf Inference; TensorRT 10.2.0"
+    cells = {"model": "llama-2-70b", "precision": "fp8", "gpu": "H200 SXM", "framework": harness}
+    slow, fast = (_answers(_row(extra.format(rate), **cells))[0] for rate in (6, 13))
+    for one, rate in ((slow, 6), (fast, 13)):
+        assert one.per_token is not None
+        assert one.first_token is not None
+        assert one.per_token.p99_mid_s < 0.2
+        assert one.first_token.p99_mid_s < 2.0
+        assert one.per_token.p50_low_s < one.per_token.p50_mid_s < one.per_token.p50_high_s
+        assert one.throughput_mid == pytest.approx(290.5 * rate, rel=0.05)
+    assert slow.per_token is not None
+    assert slow.per_token.p50_mid_s > 0.06

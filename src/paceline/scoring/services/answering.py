@@ -17,6 +17,7 @@ from paceline.scoring.assumed import widening
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.services.engines import RowEngine, engine_of_row, states_ranks
+from paceline.scoring.services.kept_rates import KEPT_LOG_SIGMAS, log_slowness
 from paceline.scoring.services.loads import RowLoad, load_of
 from paceline.scoring.services.units import rate_in_unit
 from paceline.simulation.job import Job
@@ -24,8 +25,9 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
 from paceline.simulation.queue.load import NUM_REQUESTS
 from paceline.simulation.queue.percentiles import Percentiles, Served
-from paceline.simulation.queue.service import offered, rate_within, saturation
+from paceline.simulation.queue.service import offered, rate_within, saturation, steady
 from paceline.simulation.simulator import simulate
+from paceline.stack.engines import is_engine
 
 #: Where not even single requests keep their limits, their times are those of one now and then.
 _LEAST_RATE_PER_S = 1e-3
@@ -133,12 +135,11 @@ def _answer(
     cell, reading = asked.cell, asked.cell.reading
     log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
     level = math.exp(reading.log_level) * reading.num_passes
-    table = _with_room(table, asked)
-    factors = [level * math.exp(z * log_sigma) for z in (-Z_80, 0.0, Z_80)]
+    table = _in_harness(_with_room(table, asked), asked)
+    factors = [level * math.exp(log) for log in _log_factors(asked, table.slower(level), log_sigma)]
     key = (
         id(table.times),
-        factors[1],
-        log_sigma,
+        *factors,
         asked.load,
         asked.engine.num_replicas,
         asked.engine.num_stages,
@@ -146,7 +147,9 @@ def _answer(
     if key not in seen:
         seen[key] = tuple(_served(asked, table.slower(factor)) for factor in factors)
     fast, mid, slow = seen[key]
-    per_token = _latency(fast.per_token, mid.per_token, slow.per_token)
+    first_sigma, token_sigma = KEPT_LOG_SIGMAS if asked.load.is_kept else (0.0, 0.0)
+    first_token = _latency(fast.first_token, mid.first_token, slow.first_token, first_sigma)
+    per_token = _latency(fast.per_token, mid.per_token, slow.per_token, token_sigma)
     rates = [rate_in_unit(cell.row, one) for one in (slow, mid, fast)]
     if asked.load.scenario == "poisson":
         rates = [_with_noise(rate, z) for rate, z in zip(rates, (-Z_80, 0.0, Z_80), strict=True)]
@@ -165,10 +168,22 @@ def _answer(
         throughput_unit=unit,
         memory_mid_bytes=table.memory_bytes,
         fits="yes" if table.fits else "no",
-        first_token=_latency(fast.first_token, mid.first_token, slow.first_token),
+        first_token=first_token,
         per_token=per_token if is_generation else None,
         note=_note(asked),
     )
+
+
+def _log_factors(asked: _Asked, table: EngineTable, log_sigma: float) -> tuple[float, ...]:
+    """How many times as long steps take as predicted, as logarithms: fast, median and slow end."""
+    load = asked.load
+    if load.is_kept:
+        each_per_s = (load.load.rate_per_s or 0.0) / asked.engine.num_replicas
+        each = load.load.at_rate(each_per_s)
+        found = log_slowness(table, each, dict(load.limits), log_sigma)
+        if found is not None:
+            return found
+    return (-Z_80 * log_sigma, 0.0, Z_80 * log_sigma)
 
 
 def _with_noise(rate: float | None, z: float) -> float | None:
@@ -190,13 +205,27 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _latency(fast: Percentiles, mid: Percentiles, slow: Percentiles) -> Latency | None:
+def _latency(
+    fast: Percentiles, mid: Percentiles, slow: Percentiles, log_sigma: float
+) -> Latency | None:
+    """Percentiles with their interval, which ``log_sigma`` of the queue's own error widens."""
     if math.isnan(mid.p50_s):
         return None
+    p50_s, p99_s = (
+        _widened(*ends, Z_80 * log_sigma)
+        for ends in ((fast.p50_s, mid.p50_s, slow.p50_s), (fast.p99_s, mid.p99_s, slow.p99_s))
+    )
     return Latency(
-        p50_low_s=fast.p50_s, p50_mid_s=mid.p50_s, p50_high_s=slow.p50_s,
-        p99_low_s=fast.p99_s, p99_mid_s=mid.p99_s, p99_high_s=slow.p99_s,
+        p50_low_s=p50_s[0], p50_mid_s=mid.p50_s, p50_high_s=p50_s[1],
+        p99_low_s=p99_s[0], p99_mid_s=mid.p99_s, p99_high_s=p99_s[1],
     )  # fmt: skip
+
+
+def _widened(low: float, mid: float, high: float, log_width: float) -> tuple[float, float]:
+    if not log_width:
+        return low, high
+    below, above = (math.hypot(math.log(ratio), log_width) for ratio in (mid / low, high / mid))
+    return mid * math.exp(-below), mid * math.exp(above)
 
 
 def _with_room(table: EngineTable, asked: _Asked) -> EngineTable:
@@ -218,6 +247,18 @@ def _with_room(table: EngineTable, asked: _Asked) -> EngineTable:
     )
 
 
+def _in_harness(table: EngineTable, asked: _Asked) -> EngineTable:
+    """An engine in the process of whoever measures it: no way over HTTP, and a cache without spare.
+
+    Submitters of MLPerf fill the cache with whoever fits now, whatever an engine does by default
+    (``max_util`` of TensorRT-LLM in mlcommons/inference_results_v4.1, closed/NVIDIA/configs).
+    """
+    if is_engine(asked.cell.row.framework) or not asked.engine.job.is_generation:
+        return table
+    batching = replace(table.batching, reserves_answers=False)
+    return replace(table, batching=batching, path_s=0.0)
+
+
 def _served(asked: _Asked, table: EngineTable) -> Served:
     """What requests of a row see; rates are those of all replicas."""
     count, load = asked.engine.num_replicas, asked.load.load
@@ -230,6 +271,8 @@ def _served(asked: _Asked, table: EngineTable) -> Served:
             most_per_s = rate_within(table, load, dict(asked.load.limits))
             rate_per_s = max(most_per_s, _LEAST_RATE_PER_S) * count
         load = load.at_rate(rate_per_s)
+        if asked.load.is_kept:
+            return steady(table, load.at_rate(rate_per_s / count)).at_rate(rate_per_s)
     return offered(table, load, num_replicas=count)
 
 
