@@ -12,11 +12,20 @@ from collections import namedtuple
 
 #: What was chosen, and the samples per second that the model expects and that were then measured.
 Choice = namedtuple("Choice", ["num_threads", "expected_per_s", "measured_per_s"])
+#: Core time of a sample, and what it waits for storage.
+Cost = namedtuple("Cost", ["work_s", "wait_s"])
 
 _MOST_THREADS = 128
-#: A trial of another number lasts so long; more threads are kept if they give so much more, fewer
-#: if they give this. More are tried only where the model's number gives less of what it expects.
-_WINDOW_S, _GAIN_OF_MORE, _GAIN_OF_FEWER, _SHORT_FRAC = 0.4, 1.04, 1.01, 0.9
+#: A number is tried in so many windows of this length, by turns with the model's. More threads are
+#: kept if they give so much more. Fewer are kept unless they give less than this: what is not needed
+#: is in the way of whoever trains. More are tried only where the model's number gives less of what
+#: it expects.
+_NUM_WINDOWS, _WINDOW_S = 3, 0.2
+_GAIN_OF_MORE, _GAIN_OF_FEWER, _SHORT_FRAC = 1.04, 0.98, 0.9
+#: The work is read again from a window whose rate is below this share of what its own samples
+#: promise, so many times: cores that sleep between samples take longer for each. The wait stays as
+#: it was read first, by few threads that did not queue for cores.
+_READ_AGAIN_FRAC, _MOST_READINGS = 0.95, 3
 #: Settled numbers are tried again after so long, if the consumer waits.
 _AGAIN_S = 20.0
 #: Samples from which the model is read, after the first batch, in which all is new.
@@ -46,29 +55,27 @@ def threads_per_core():
     return max(1, round(len(mine) / len(cores)))
 
 
-def expected_per_s(spent, num_threads, cores):
-    """Samples per second of so many threads, from the time that some samples took."""
-    work_s, wait_s = _cost(spent)
-    return min(num_threads / (work_s + wait_s), cores / work_s)
+def expected_per_s(cost, num_threads, cores):
+    """Samples per second of so many threads, from what a sample costs."""
+    return min(num_threads / (cost.work_s + cost.wait_s), cores / cost.work_s)
 
 
-def enough_threads(spent, cores):
+def enough_threads(cost, cores):
     """Fewest threads that use all cores, and a spare one."""
-    work_s, wait_s = _cost(spent)
-    return max(1, min(_MOST_THREADS, math.ceil(cores * (1 + wait_s / work_s) + 0.75)))
+    busy = cores * (1 + cost.wait_s / cost.work_s)
+    return max(1, min(_MOST_THREADS, math.ceil(busy + 0.75)))
 
 
-def _cost(spent):
-    """Core time of a sample, and what it waits for storage.
+def cost_of(spent):
+    """What a sample costs, from where the time of some went.
 
     Waiting for a core or the interpreter shows in the work, too: only what reading waits beyond
     that is storage.
     """
     core_s = spent.work_cpu_s + spent.read_cpu_s + spent.around_cpu_s
-    work_s = max(core_s / spent.samples, 1e-9)
     late_s = max(0.0, spent.work_s - spent.work_cpu_s)
-    wait_s = max(0.0, spent.read_s - spent.read_cpu_s - late_s) / spent.samples
-    return work_s, wait_s
+    wait_s = max(0.0, spent.read_s - spent.read_cpu_s - late_s)
+    return Cost(max(core_s / spent.samples, 1e-9), wait_s / spent.samples)
 
 
 class Tuner:
@@ -88,7 +95,8 @@ class Tuner:
         self.choice, self.num_threads = None, cores
         self._start, self._filled, self._waited_s = clock(), 0, 0.0
         self._rates, self._trials, self._settled_at = {}, None, None
-        self._is_repeated, self._first, self._more = False, None, None
+        self._before = self._cost = self._more = None
+        self._num_readings = 0
 
     def after_batch(self, waited_s):
         """Note how long a batch was waited for; change the number if it is time for that."""
@@ -99,26 +107,49 @@ class Tuner:
             self._end_window()
 
     def _choose(self):
+        if self._before is None:
+            self._before = self.engine.spent
+        spent = self._spent()
+        if spent.samples >= _LEARNED_FROM:
+            self._cost = cost_of(spent)
+            self._follow_model()
+
+    def _spent(self):
+        """Where the time of the samples since this window began went."""
         spent = self.engine.spent
-        if self._first is None:
-            self._first = spent
-        spent = type(spent)(*(now - before for now, before in zip(spent, self._first)))
-        if spent.samples < _LEARNED_FROM:
-            return
-        number = enough_threads(spent, self.cores)
-        self.choice = Choice(number, expected_per_s(spent, number, self.cores), None)
+        return type(spent)(*(now - before for now, before in zip(spent, self._before)))
+
+    def _follow_model(self):
+        self._num_readings += 1
+        number = enough_threads(self._cost, self.cores)
+        self.choice = Choice(number, expected_per_s(self._cost, number, self.cores), None)
         self._begin(number, number + max(1, number // 2))
 
+    def _wants_more(self, rate):
+        """Whether cores are idle by what samples cost now; notes that cost if so."""
+        spent = self._spent()
+        if self._rates or self._num_readings == _MOST_READINGS or not spent.samples:
+            return False
+        cost = self._cost._replace(work_s=cost_of(spent).work_s)
+        number = enough_threads(cost, self.cores)
+        is_short = rate < _READ_AGAIN_FRAC * expected_per_s(cost, number, self.cores)
+        if number <= self.num_threads or not is_short:
+            return False
+        self._cost = cost
+        return True
+
     def _begin(self, number, more):
-        """Try a number, then one fewer, and ``more`` if that falls short."""
+        """Try a number by turns with fewer, and with ``more`` if it falls short."""
+        fewer = max(1, number - max(1, number // 8))
         self._more, self._rates = min(_MOST_THREADS, more), {}
-        self._trials = sorted({max(1, number - 1)} - {number})
+        self._trials = [] if fewer == number else [fewer, number] * (_NUM_WINDOWS - 1) + [fewer]
         self._try(number)
 
     def _try(self, number):
         self.num_threads = number
         self.engine.resize(number)
         self._start, self._filled, self._waited_s = self.clock(), self.engine.num_filled, 0.0
+        self._before = self.engine.spent
 
     def _end_window(self):
         """A window counts only if the consumer waited in it: else it shows the device's rate."""
@@ -131,12 +162,14 @@ class Tuner:
         elif not is_bound:
             self._trials = None
             self._settle(self.choice.num_threads, rate, now)
+        elif self._wants_more(rate):
+            self._follow_model()
         else:
             self._rates.setdefault(self.num_threads, []).append(rate)
             self._next_trial(now)
 
     def _next_trial(self, now):
-        """Try what is left; what then looks better is tried against the first once more.
+        """Try what is left, or settle for what gave most for what it must give.
 
         Of a number's windows the best counts: other programs only ever slow one.
         """
@@ -144,16 +177,12 @@ class Tuner:
         rates = {number: max(found) for number, found in self._rates.items()}
         is_short = rates[first] < _SHORT_FRAC * self.choice.expected_per_s
         if not self._trials and is_short and self._more not in rates:
-            self._trials = [self._more]
+            self._trials = [self._more, first] * _NUM_WINDOWS
         if self._trials:
             self._try(self._trials.pop(0))
             return
         best = max(rates, key=lambda number: rates[number] / _needed(number, first))
-        if best != first and not self._is_repeated:
-            self._is_repeated, self._trials = True, [best]
-            self._try(first)
-            return
-        self._is_repeated, self._trials = False, None
+        self._trials = None
         self._settle(best, rates[best], now)
 
     def _settle(self, number, rate, now):
