@@ -4,6 +4,7 @@ On CUDA buffers are pinned, and copied on a stream of their own while the device
 CPU the tensors are the buffers themselves, reused only when nobody holds them any more.
 """
 
+import sys
 from collections import deque
 
 import numpy as np
@@ -11,6 +12,9 @@ import torch
 
 #: Batches whose copy is under way while the device computes.
 _COPIED_AHEAD = 2
+#: Normalised batches whose memory is kept to be reused, and the references to it that are ours:
+#: the list, the loop over it, and the argument of getrefcount.
+_KEPT, _OURS = 4, 3
 
 
 class Batch(tuple):
@@ -43,7 +47,7 @@ class _Change:
         self.is_image = kind == "image" and len(filler.shape) == 3 and filler.dtype == "uint8"
         self.is_tokens = kind == "tokens"
         self.precision = precision or torch.float32
-        self.scale = None
+        self.scale, self.memory = None, _Memory() if device.type == "cpu" else None
         if normalise is not None and not self.is_image:
             raise ValueError("only images of bytes are normalised")
         if normalise is not None:
@@ -57,9 +61,39 @@ class _Change:
             wide = inputs.to(torch.int64)
             return wide[:, :-1], wide[:, 1:]
         if self.scale is not None:
-            rows = inputs.flatten(2).to(self.precision)
+            rows = self._as_numbers(inputs.flatten(2))
             inputs = torch.addcmul(self.offset, rows, self.scale, out=rows).view(inputs.shape)
         return inputs.permute(0, 3, 1, 2) if self.is_image else inputs, labels
+
+    def _as_numbers(self, rows):
+        if self.memory is None:
+            return rows.to(self.precision)
+        return self.memory.tensor(rows.shape, self.precision).copy_(rows)
+
+
+class _Memory:
+    """Memory of batches on the CPU, used again as soon as nobody holds the last tensor of it.
+
+    Fresh pages of a batch, zeroed by the kernel, cost as much as what is written to them.
+    """
+
+    def __init__(self):
+        self._kept = deque(maxlen=_KEPT)
+
+    def tensor(self, shape, dtype):
+        """A tensor whose content is arbitrary."""
+        num_bytes = shape.numel() * dtype.itemsize
+        array = self._unused(num_bytes)
+        if array is None:
+            array = np.empty(num_bytes, np.uint8)
+            self._kept.append(array)
+        return torch.from_numpy(array[:num_bytes]).view(dtype).view(shape)
+
+    def _unused(self, num_bytes):
+        for array in self._kept:
+            if array.nbytes >= num_bytes and sys.getrefcount(array) <= _OURS:
+                return array
+        return None
 
 
 class InMemory:

@@ -17,9 +17,9 @@ Cost = namedtuple("Cost", ["work_s", "wait_s"])
 
 _MOST_THREADS = 128
 #: A number is tried in so many windows of this length, by turns with the model's. More threads are
-#: kept if they give so much more. Fewer are kept unless they give less than this: what is not needed
-#: is in the way of whoever trains. More are tried only where the model's number gives less of what
-#: it expects.
+#: kept if they give so much more. Fewer are kept unless they give less than this: a thread that is
+#: not needed is in the way of whoever trains. More are tried only where the model's number gives
+#: less of what it expects.
 _NUM_WINDOWS, _WINDOW_S = 3, 0.2
 _GAIN_OF_MORE, _GAIN_OF_FEWER, _SHORT_FRAC = 1.04, 0.98, 0.9
 #: The work is read again from a window whose rate is below this share of what its own samples

@@ -13,6 +13,8 @@ import sys
 import threading
 import time
 
+import numpy
+import pyarrow
 import torch
 
 from ..errors import LoopError
@@ -22,6 +24,9 @@ from .runtimes import open_model
 
 _PART_ROWS = 4096
 _QUEUED = 4
+_NO_LABEL = -1
+#: Batches of bytes ahead, for the input to go on while it is the faster one for a moment.
+AHEAD = 8
 
 
 def infer(request, say):
@@ -42,7 +47,7 @@ def infer(request, say):
     fed = feed(
         request["data"], batch, size=request["size"], shuffle=False, damaged="skip",
         normalise=IMAGENET if request["normalise"] == "imagenet" else None,
-        threads=1 if one_by_one else request["threads"], ahead=1 if one_by_one else None, say=say,
+        threads=1 if one_by_one else request["threads"], ahead=1 if one_by_one else AHEAD, say=say,
     )  # fmt: skip
     count = len(fed.reader)
     part_rows = max(1, (request["part"] or _PART_ROWS) // batch) * batch
@@ -148,8 +153,7 @@ class _Rows:
     def __init__(self, fed, parts, start, keeps_scores):
         self.fed, self.parts, self.keeps_scores = fed, parts, keeps_scores
         self.busy_s, self.error = 0.0, None
-        self._next = self._begin = start
-        self._columns = _empty()
+        self._open(start)
         self._queue = queue.Queue(_QUEUED)
         self._thread = threading.Thread(target=self._work, name="infer-rows", daemon=True)
         self._thread.start()
@@ -182,38 +186,49 @@ class _Rows:
                 self.error = error
             self.busy_s += time.thread_time() - start
 
+    def _open(self, begin):
+        """Begin a part, in which no row has an answer yet."""
+        self._begin, self._end = begin, min(begin + self.parts.part_rows, self.parts.num_rows)
+        count = self._end - begin
+        self._labels = numpy.full(count, _NO_LABEL, numpy.int32)
+        self._scores, self._shares = numpy.zeros(count, numpy.float32), [None] * count
+
     def _add(self, indices, outputs):
         if outputs is None:
-            self._fill_up_to(self.parts.num_rows)
+            while self._begin < self.parts.num_rows:
+                self._write()
             return
-        shares = torch.softmax(outputs.flatten(1), dim=1)
-        scores, labels = shares.max(dim=1)
-        kept = shares.tolist() if self.keeps_scores else [None] * len(indices)
-        for index, label, score, all_of in zip(indices, labels.tolist(), scores.tolist(), kept):
-            self._fill_up_to(index)
-            self._row(index, label, score, all_of, None)
+        shares = torch.softmax(outputs.flatten(1).float(), dim=1)
+        scores, labels = (found.numpy(force=True) for found in shares.max(dim=1))
+        kept = shares.tolist() if self.keeps_scores else None
+        places, first = numpy.asarray(indices), 0
+        while first < len(places):
+            while places[first] >= self._end:
+                self._write()
+            last = int(numpy.searchsorted(places, self._end))
+            at = places[first:last] - self._begin
+            self._labels[at], self._scores[at] = labels[first:last], scores[first:last]
+            for place, row in zip(at, kept[first:last] if kept else ()):
+                self._shares[place] = row
+            if places[last - 1] == self._end - 1:
+                self._write()
+            first = last
 
-    def _fill_up_to(self, index):
-        """Samples that came to no batch are damaged."""
-        if self._next < index:
-            reasons = dict(self.fed.damaged)
-        while self._next < index:
-            name = self.fed.reader.name_of(self._next)
-            self._row(self._next, None, None, None, reasons.get(name, "damaged"))
-
-    def _row(self, *values):
-        index = values[0]
-        row = (index, self.fed.reader.name_of(index), *values[1:])
-        for column, value in zip(self._columns.values(), row):
-            column.append(value)
-        self._next = index + 1
-        if self._next - self._begin == self.parts.part_rows or self._next == self.parts.num_rows:
-            self.parts.write(self._begin, self._columns)
-            self._begin, self._columns = self._next, _empty()
-
-
-def _empty():
-    return {name: [] for name in ("index", "name", "label", "score", "scores", "damage")}
+    def _write(self):
+        """Write the part; samples that came to no batch are damaged."""
+        names = [self.fed.reader.name_of(index) for index in range(self._begin, self._end)]
+        is_damaged, damage = self._labels == _NO_LABEL, [None] * len(names)
+        reasons = dict(self.fed.damaged) if is_damaged.any() else {}
+        for place in numpy.flatnonzero(is_damaged):
+            damage[place] = reasons.get(names[place], "damaged")
+        columns = {
+            "index": numpy.arange(self._begin, self._end), "name": names,
+            "label": pyarrow.array(self._labels, mask=is_damaged),
+            "score": pyarrow.array(self._scores, mask=is_damaged),
+            "scores": self._shares, "damage": damage,
+        }  # fmt: skip
+        self.parts.write(self._begin, columns)
+        self._open(self._end)
 
 
 def main(words):

@@ -67,7 +67,7 @@ class Parts:
         return position
 
     def write(self, position, columns):
-        """Write the part that begins at a position; ``columns`` are lists as in ``SCHEMA``."""
+        """Write the part that begins at a position; ``columns`` as in ``SCHEMA``, by name."""
         table = pyarrow.Table.from_pydict(columns, schema=self.schema)
         _write(self._path(position), lambda file: parquet.write_table(table, file))
 
