@@ -161,3 +161,127 @@ class PlainAttention(nn.Module):
 def plain_attention() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """The model and two sequences."""
     return PlainAttention(), (torch.zeros(2, 1024, 512),)
+
+
+class TabularTransformer(nn.Module):
+    """A hundred features of a table row, each a token of width 192; three layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(100, 192))
+        self.bias = nn.Parameter(torch.zeros(100, 192))
+        layer = nn.TransformerEncoderLayer(192, 8, 256, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 3)
+        self.head = nn.Linear(192, 1)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """A score of each row."""
+        tokens = features.unsqueeze(-1) * self.weight + self.bias
+        return self.head(self.encoder(tokens).mean(1))
+
+
+def tabular() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two rows."""
+    return TabularTransformer(), (torch.zeros(2, 100),)
+
+
+class VideoCnn(nn.Module):
+    """Four 3-D convolutions over sixteen frames of 112×112."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (3, 32, 64, 128, 256)
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(
+                    nn.Conv3d(a, b, 3, padding=1), nn.BatchNorm3d(b), nn.ReLU(), nn.MaxPool3d(2)
+                )
+                for a, b in itertools.pairwise(widths)
+            )
+        )
+        self.head = nn.Linear(256, 20)
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        """Class scores of clips."""
+        return self.head(self.stages(clips).mean((2, 3, 4)))
+
+
+def video() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two clips."""
+    return VideoCnn(), (torch.zeros(2, 3, 16, 112, 112),)
+
+
+class GraphAttention(nn.Module):
+    """Two layers of four heads of 32 over half a million edges between fifty thousand nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixes = nn.ModuleList([nn.Linear(128, 128), nn.Linear(128, 128)])
+        self.scores = nn.ParameterList([nn.Parameter(torch.zeros(4, 32)) for _ in range(2)])
+
+    def forward(
+        self, nodes: torch.Tensor, source: torch.Tensor, target: torch.Tensor
+    ) -> torch.Tensor:
+        """Features of nodes after both layers."""
+        for mix, score in zip(self.mixes, self.scores, strict=True):
+            mixed = mix(nodes).unflatten(-1, (4, 32))
+            weight = ((mixed * score).sum(-1)[source] + (mixed * score).sum(-1)[target]).exp()
+            total = torch.zeros(nodes.shape[0], 4).index_add(0, target, weight)
+            messages = mixed[source] * (weight / total[target]).unsqueeze(-1)
+            nodes = torch.zeros_like(mixed).index_add(0, target, messages).flatten(1).relu()
+        return nodes
+
+
+def graph_attention() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and one graph."""
+    edges = torch.zeros(500_000, dtype=torch.long)
+    return GraphAttention(), (torch.zeros(50_000, 128), edges, edges.clone())
+
+
+class ActorCritic(nn.Module):
+    """Two small perceptrons beside each other, as for a walker of seventeen joints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(
+            nn.Linear(17, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 6)
+        )
+        self.critic = nn.Sequential(
+            nn.Linear(17, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)
+        )
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        """Means of actions, and values."""
+        return torch.cat([self.actor(seen), self.critic(seen)], -1)
+
+
+def actor_critic() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two observations."""
+    return ActorCritic(), (torch.zeros(2, 17),)
+
+
+class Unrolled(nn.Module):
+    """Twenty steps of one residual layer, as a solver of an equation takes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.field = nn.Linear(256, 256)
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        """The state after twenty steps."""
+        for _ in range(20):
+            state = state + 0.05 * torch.tanh(self.field(state))
+        return state
+
+
+def unrolled() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The model and two states."""
+    return Unrolled(), (torch.zeros(2, 256),)
+
+
+def wide_perceptron() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """784 to 4,096 to 4,096 to 10: 20 M parameters."""
+    layers = nn.Sequential(
+        nn.Linear(784, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10)
+    )
+    return layers, (torch.zeros(2, 784),)
