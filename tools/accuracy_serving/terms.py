@@ -128,7 +128,11 @@ def _term(framework: str, device: str, step_s: float) -> tuple[str, float]:
     engine = engine_of(framework)
     vendor = next((name for name, spelling in _VENDORS if spelling.search(device)), "")
     if vendor and engine is not None and engine.kernels == "portable":
-        per_clock = {one["vendor"]: float(one["bytes_per_clock"]) for one in _per_clock()}
+        per_clock = {
+            one["vendor"]: float(one["bytes_per_clock"])
+            for one in _per_clock()
+            if not one["architecture"]
+        }
         return _PORTABLE, math.log(per_clock["NVIDIA"] / per_clock.get(vendor, per_clock[""]))
     if vendor and (engine is None or engine.kernels == "early"):
         return f"early engines, {vendor}", _level(vendor, "gpu", "served early")

@@ -182,14 +182,17 @@ def _narrowed(
     convolves = not is_training and _convolves_in_8_bits(program, precision, configuration)
     activation_bytes = ELEMENT_BYTES[DType.INT8 if convolves else precision.activation_dtype]
     weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
-    if weights in ("fp8", "int8", "nvfp4", "int4"):
+    head = ""
+    if configuration.engine_kernels == "portable" and not is_training:
+        weights, head = _IN_FILES_OF_LLAMACPP.get(weights or "", (weights, ""))
+    if weights not in (None, "same"):
         if is_training:
             _check_frozen(program, weights)
         is_fused = configuration.compiler != "eager" or configuration.widens_in_kernels
         keeps_inputs = "quantised-inputs" in kept_by(configuration.libraries)
         program = quantised(
             program, weights, is_fused=is_fused, keeps_inputs=keeps_inputs,
-            has_convolutions=convolves, products=configuration.frozen_products,
+            has_convolutions=convolves, products=configuration.frozen_products, head_format=head,
         )  # fmt: skip
     if precision.activation_dtype == DType.FP32:
         return program
@@ -227,6 +230,10 @@ def _check_frozen(program: Program, weights: str) -> None:
 
 #: Weight formats of the precisions that keep weights narrower than activations in inference.
 _WEIGHT_ONLY = {"int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8"}
+
+
+#: Formats of weights and of the head in files that llama.cpp's users run.
+_IN_FILES_OF_LLAMACPP = {"int4": ("q4_k_m", "q6_k"), "int8": ("q8_0", "q8_0")}
 
 
 def _with_gradients(program: Program, configuration: Configuration) -> Program:

@@ -7,7 +7,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.portable_products import no_faster_than_portable
+from paceline.prediction.kernels.portable_products import with_portable
 
 #: Weights of Llama 3 8B in 16 bits that a token reads: all but the table of words.
 WEIGHTS_BYTES = 15.0e9
@@ -20,7 +20,7 @@ def least_s(name: str, *, num_rows: float = 1.0, tuned_s: float = 0.0) -> float:
     devices = DeviceTable.from_devices([find_device(load_catalog(), name)])
     busy_s = np.full((1, 1, 2), tuned_s, dtype=np.float32)
     moved = np.full((1, 2), WEIGHTS_BYTES, dtype=np.float32)
-    found = no_faster_than_portable(
+    found = with_portable(
         busy_s, np.array([1]), np.array([[num_rows]]), moved, devices, builtin_calibration()
     )
     assert found[0, 0, 0] == np.float32(tuned_s), "what is no product stays as it is"
@@ -44,3 +44,21 @@ def test_a_slower_kernel_stays_as_slow() -> None:
 
 def test_products_of_many_rows_run_in_the_vendors_kernels() -> None:
     assert least_s("H100 PCIe 80GB", num_rows=64.0) == 0.0
+
+
+@pytest.mark.parametrize("name", ["Radeon RX 7900 XTX", "Apple M2", "Apple M4"])
+def test_where_no_kernel_of_the_maker_was_fitted_copies_say_what_memory_gives(name: str) -> None:
+    card = find_device(load_catalog(), name)
+    assert card.memory_bytes_per_s is not None
+    reached = WEIGHTS_BYTES / least_s(name, tuned_s=1.0) / card.memory_bytes_per_s
+    assert 0.65 < reached <= 0.9
+
+
+def test_waves_of_64_lanes_stay_behind_those_of_32() -> None:
+    def per_clock(name: str) -> float:
+        card = find_device(load_catalog(), name)
+        assert card.num_sms is not None
+        assert card.boost_clock_hz is not None
+        return WEIGHTS_BYTES / least_s(name) / card.num_sms / card.boost_clock_hz
+
+    assert per_clock("Instinct MI300X") < 0.7 * per_clock("Radeon RX 6900 XT")

@@ -3,7 +3,7 @@
 Eager libraries widen a weight into a temporary before each product; fused kernels widen inside.
 What automatic differentiation keeps of that is a setting of its own (`FrozenProducts`).
 Embeddings, norms, the last product (the head of a language model) and weights that are trained keep
-their format, as in bitsandbytes, GPTQ and AWQ.
+their format, as in bitsandbytes, GPTQ and AWQ. Files of llama.cpp give the head a format of its own.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from paceline.model.rewrite.draft import Draft, row_dims
 
 def quantised(
     program: Program, weight_format: str, *, is_fused: bool, keeps_inputs: bool = False,
-    has_convolutions: bool = False, products: FrozenProducts = "widened",
+    has_convolutions: bool = False, products: FrozenProducts = "widened", head_format: str = "",
 ) -> Program:  # fmt: skip
     """``program`` with its untrained dense weights quantised.
 
     Args:
         program: Of an inference, or of a training step whose base is frozen; ordered.
-        weight_format: ``fp8``, ``int8``, ``nvfp4`` or ``int4``.
+        weight_format: A row of ``quantisation.csv``.
         is_fused: Whether kernels widen the weights themselves.
         keeps_inputs: Whether what is multiplied with a weight stays until the weight's last use.
         has_convolutions: Whether weights of convolutions are quantised too.
         products: What products with such weights keep for the backward pass.
+        head_format: Of the last product's weights, also where they are the table of words; they
+            keep theirs if empty.
     """
     kinds = (OpKind.MATMUL, OpKind.CONV) if has_convolutions else (OpKind.MATMUL,)
     chosen = _dense_weights(program, kinds)
@@ -46,6 +48,9 @@ def quantised(
     stores = program.stores
     whole_bytes = stores.element_bytes
     width = np.where(chosen, bytes_per_element(weight_format), stores.element_bytes)
+    if head_format:
+        head = _head_weights(program)
+        width, chosen = np.where(head, bytes_per_element(head_format), width), chosen | head
     stores = replace(stores, element_bytes=width, is_floating=stores.is_floating & ~chosen)
     program = replace(program, stores=stores)
     if is_fused:
@@ -76,6 +81,15 @@ def _dense_weights(program: Program, kinds: Sequence[OpKind]) -> BoolArray:
     is_weight = (stores.owner == Owner.PARAMETER) & is_matrix
     is_weight[_read_by_head(program)] = False
     return np.asarray(is_weight & (by_product > 0) & (by_others == 0))
+
+
+def _head_weights(program: Program) -> BoolArray:
+    """Matrices that the last product reads."""
+    stores = program.stores
+    is_head = np.zeros(len(stores), dtype=bool)
+    is_head[_read_by_head(program)] = True
+    is_matrix = stores.elements[:, 0] > _largest_bias(program)
+    return np.asarray(is_head & is_matrix & (stores.owner == Owner.PARAMETER))
 
 
 def _read_by_head(program: Program) -> IntArray:

@@ -201,7 +201,7 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
         "frameworks": {r["framework"]: r for r in shipped_rows("prediction", "frameworks.csv")},
         "host_waits": _numbers("host_waits.csv", "name", "value"),
         "operation_energy": {float(width): share for width, share in energy.items()},
-        "portable_products": _numbers("portable_products.csv", "vendor", "bytes_per_clock"),
+        "portable_products": shipped_rows("prediction", "portable_products.csv"),
         "power": json.loads(law.read_text(encoding="utf-8"))["power"],
         "process_memory": {
             row["platform"]: row for row in shipped_rows("prediction", "process_memory.csv")

@@ -7,6 +7,10 @@ ones, which give each row of weights to one warp, read the same few bytes per cl
 maker, however fast their memory is. Cards with many multiprocessors beside a modest memory are not
 held back, those with HBM are. How many bytes stands in ``data/portable_products.csv``.
 
+Where no kernel of a maker was in the fit, what was learned of tuned ones on other devices says
+nothing of its memory: such a product takes the longer of these clocks and of its bytes at the share
+of the listed rate that copies reach.
+
 Source:
     Little, "A Proof for the Queuing Formula L = λW", Operations Research 9(3), 1961.
 """
@@ -24,7 +28,7 @@ from paceline.prediction.features import Array
 _MOST_ROWS = 8
 
 
-def no_faster_than_portable(
+def with_portable(
     busy_s: Array, rows: npt.NDArray[np.intp], num_rows: Array, moved_bytes: Array,
     devices: DeviceTable, calibration: Calibration,
 ) -> Array:  # fmt: skip
@@ -36,13 +40,25 @@ def no_faster_than_portable(
         num_rows: Rows of each of them, (P, N).
         moved_bytes: Of each op, (P, R).
         devices: Where it would run, (D,).
-        calibration: Bytes per clock and multiprocessor.
+        calibration: Bytes per clock and multiprocessor, and the share of memory's rate.
     """
-    known = calibration.constants["portable_products"]
-    per_clock = np.array([known.get(vendor, known[""]) for vendor, _ in devices.kinds])
-    bytes_per_s = per_clock * devices.num_sms * devices.boost_clock_hz
-    least_s = (moved_bytes[:, rows] / bytes_per_s[:, None, None]).astype(np.float32)
-    held = np.where(num_rows <= _MOST_ROWS, np.nan_to_num(least_s, nan=0.0), np.float32(0))
+    makers = zip(devices.kinds, devices.architectures, strict=True)
+    facts = [_facts(f"{kind[0]} {name}", calibration) for kind, name in makers]
+    per_clock, reached = (np.array([f[i] for f in facts])[:, None, None] for i in (0, 1))
+    moved = moved_bytes[:, rows].astype(np.float64)
+    clocks_s = moved / (per_clock * (devices.num_sms * devices.boost_clock_hz)[:, None, None])
+    memory_s = moved / (reached * devices.memory_bytes_per_s[:, None, None])
+    tuned_s = busy_s[..., rows]
+    with_clocks_s = np.fmax(np.where(np.isnan(reached), tuned_s, memory_s), clocks_s)
     busy_s = busy_s.copy()
-    busy_s[..., rows] = np.maximum(busy_s[..., rows], held)
+    busy_s[..., rows] = np.where(num_rows <= _MOST_ROWS, with_clocks_s, tuned_s)
     return busy_s
+
+
+def _facts(maker: str, calibration: Calibration) -> tuple[float, float]:
+    """Bytes per clock, and share of memory's rate, of the nearest row of the table."""
+    rows = calibration.constants["portable_products"]
+    names = [f"{row['vendor']} {row['architecture']}".strip() for row in rows]
+    fits = [len(name) if maker.startswith(name) else -1 for name in names]
+    row = rows[int(np.argmax(fits))]
+    return float(row["bytes_per_clock"]), float(row["reached_frac"] or "nan")
