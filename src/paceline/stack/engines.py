@@ -55,7 +55,8 @@ class EngineProfile:
         host: Whose dispatch applies: a name in the calibration's ``host`` table. Where that is not
             its own framework, plans say so.
         compiler: How its steps are launched; None where the user chooses.
-        platforms: Whose devices it runs on; none where all that its framework runs on will do.
+        platforms: Whose devices it runs on, as kernels or as drivers (``mps``, ``xpu``) are named;
+            none where all that its framework runs on will do.
         serves: Whether it keeps requests in flight; a loop runs a batch as it is.
         is_own: Whether a loop's kernels are its own, which are predicted as compiled PyTorch's.
         least_capability: Of NVIDIA's devices; None where all will do.
@@ -173,8 +174,9 @@ class EngineProfile:
         )
 
     def serves_on(self, device: Device, platform: str) -> bool:
-        """Whether it has kernels for a device on its platform."""
-        if self.platforms and platform not in self.platforms:
+        """Whether it has kernels for a device on its platform, or for what drives it by itself."""
+        drivers = {platform, device.generation.platform}
+        if self.platforms and not drivers & set(self.platforms):
             return False
         if platform != "cuda" or self.least_capability is None:
             return True
