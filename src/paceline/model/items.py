@@ -100,7 +100,7 @@ class StatedItem:
 
 
 def as_items(workload: Workload, stated: StatedItem | None = None, *, typed: str = "") -> Workload:
-    """The workload whose items are what people mean; a training job as it is.
+    """The workload whose items are what people mean; a training job as it is but for its sound.
 
     Args:
         workload: As it was traced.
@@ -117,6 +117,8 @@ def as_items(workload: Workload, stated: StatedItem | None = None, *, typed: str
         workload = _picture(workload, row, stated)
     elif workload.task == "infer":
         workload = _answered(workload, row, stated)
+    elif stated.sound_s:
+        workload = _heard(workload, stated.sound_s, _row(workload.name, typed))
     return replace(workload, stated_item=str(stated)) if str(stated) else workload
 
 
@@ -133,7 +135,7 @@ def _row(name: str, typed: str) -> Mapping[str, str] | None:
 def _check(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem) -> None:
     is_inference = workload.task == "infer"
     denoises = is_inference and row is not None and bool(row["steps"])
-    hears = is_inference and bool(_window_s(workload, row))
+    hears = bool(_window_s(workload, row or _row(workload.name, "")))
     refusals = (
         ("--denoising-steps", stated.denoising_steps, denoises, "makes no pictures by denoising"),
         ("--guidance", stated.is_guided, denoises, "makes no pictures by denoising"),
@@ -142,19 +144,22 @@ def _check(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem
     )
     for option, value, applies, why in refusals:
         if value is not None and not applies:
-            does = f"{workload.title} {why}" if is_inference else "nothing is answered in training"
-            hint = _HINT if is_inference or option != "--sound" else _trained_hint(workload)
-            raise InvalidInputError(f"`{option}` says nothing here: {does}", hint=hint)
+            is_own = is_inference or option == "--sound"
+            does = f"{workload.title} {why}" if is_own else "nothing is answered in training"
+            raise InvalidInputError(f"`{option}` says nothing here: {does}", hint=_HINT)
 
 
-def _trained_hint(workload: Workload) -> str:
-    """How another length of sound is trained on, where the model hears any."""
-    if not _SOUND.match(workload.input_description):
-        return _HINT
-    return (
-        f"{_HINT}: it trains on {workload.input_description}; for other lengths name a function "
-        "of yours, `module:function`, that gives the model and its inputs"
-    )
+def _heard(workload: Workload, sound_s: float, row: Mapping[str, str] | None) -> Workload:
+    """Training on recordings of a length: so many of the traced one, whole where windows are.
+
+    Attention from one window to the next is left out: below a tenth of the operations of a
+    transformer over sound at 50 frames a second and up to 30 s.
+    """
+    windows = sound_s / _window_s(workload, row)
+    windows, pieces = (windows, "") if row is None else (math.ceil(windows), " in whole windows")
+    words = f"a recording: {sound_s:g} s of sound{pieces} (change with --sound)"
+    passes = tuple(_repeated(workload.passes, windows, 1))
+    return replace(workload, passes=passes, item=words)
 
 
 def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> Workload:
@@ -236,7 +241,7 @@ def _answered(workload: Workload, row: Mapping[str, str] | None, stated: StatedI
     )
 
 
-def _repeated(passes: Sequence[Pass], windows: int, beams: int) -> Iterator[Pass]:
+def _repeated(passes: Sequence[Pass], windows: float, beams: int) -> Iterator[Pass]:
     """Passes over all windows of a recording; of what is written, for each beam."""
     for one in passes:
         rows = windows * (beams if one.name == "decode" else 1)

@@ -155,11 +155,22 @@ def test_training_has_no_items_of_inference():
         as_items(raw, StatedItem(denoising_steps=20))
 
 
-def test_who_states_sound_for_training_is_told_how_much_is_trained_on():
-    with pytest.raises(InvalidInputError, match="--sound") as refused:
-        as_items(load_workload("published_frames:deepspeech2", task="train"), StatedItem(sound_s=9))
-    assert "12.3 s of sound" in refused.value.hint
-    assert "module:function" in refused.value.hint
+@pytest.mark.parametrize(
+    ("name", "sound_s", "times"),
+    [("published_frames:deepspeech2", 24.6, 2.0), ("whisper-small", 40.0, 2.0)],
+)
+def test_longer_recordings_are_more_of_the_traced_one(name, sound_s, times):
+    """Whisper hears whole windows of 30 s."""
+    raw = load_workload(name, task="train")
+    longer = as_items(raw, StatedItem(sound_s=sound_s))
+    more, once = (flop(one.passes[0], 16, one.default_seq) for one in (longer, raw))
+    assert more == pytest.approx(times * once, rel=0.02)
+    assert longer.sample_unit == raw.sample_unit
+
+
+def test_who_hears_nothing_is_told_so():
+    with pytest.raises(InvalidInputError, match="hears no sound"):
+        as_items(load_workload("gpt2", task="train"), StatedItem(sound_s=9))
 
 
 def test_a_pass_is_what_it_was_where_nothing_more_is_meant():
