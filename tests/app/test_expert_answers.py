@@ -32,11 +32,55 @@ def test_ranks_share_layers_where_one_would_have_no_room_left_for_a_cache(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """72.7 GB of weights in 8 bits fill an 80 GB device beyond what engines take of it."""
-    how = ("llama-3-70b", "--task", "infer", "--precision", "fp8", "--batch", "1", "--device")
+    how = ("llama-3-70b", "--task", "infer", "--precision", "fp8", "--batch", "4", "--device")
     one, two = _cells(capsys, *how, "H100 SXM5 80GB", "--devices", "1,2")
     (roomy,) = _cells(capsys, *how, "H200 SXM", "--devices", "2")
     assert [one["tensor_degree"], two["tensor_degree"], roomy["tensor_degree"]] == [1, 2, 1]
     assert two["latency_s"]["mid"] < 0.7 * one["latency_s"]["mid"]
+
+
+@pytest.mark.parametrize(("model", "device"), [("qwen3-14b", "A100 SXM4 80GB"), ("gpt2", "L4")])
+def test_all_devices_write_one_request_where_that_is_sooner(
+    model: str, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fabric halves the time of a token of 28 GB; small kernels over PCIe do not gain."""
+    how = (model, "--task", "infer", "--device", device, "--batch", "1,16", "--devices", "1,2")
+    one, many, both, of_many = _cells(capsys, *how)
+    assert one["tensor_degree"] == many["tensor_degree"] == of_many["tensor_degree"] == 1
+    assert both["latency_s"]["mid"] <= one["latency_s"]["mid"] * 1.001
+    assert (both["latency_s"]["mid"] < 0.65 * one["latency_s"]["mid"]) == (model == "qwen3-14b")
+
+
+@pytest.mark.parametrize(
+    ("model", "how"),
+    [
+        ("mobilenet_v3", ("--compiler", "compiled")),
+        ("retinanet", ("--compiler", "compiled")),
+        ("bert-base", ("--framework", "onnxruntime")),
+    ],
+)
+def test_8_bits_are_of_products_where_people_mean_them(
+    model: str, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = (model, "--task", "infer", "--device", "L40S", "--batch", "16", *how, "--precision")
+    meant, whole, half = (_cells(capsys, *ask, p)[0] for p in ("int8", "int8-full", "fp16"))
+    assert meant["precision"] == "int8-full"
+    assert meant["samples_per_s"] == whole["samples_per_s"]
+    assert meant["samples_per_s"]["mid"] > half["samples_per_s"]["mid"]
+
+
+@pytest.mark.parametrize(("model", "file_bytes"), [("llama-3.2-3b", 2.02e9), ("qwen3-8b", 5.03e9)])
+def test_files_of_llamacpp_hold_the_head_in_few_bits(
+    model: str, file_bytes: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sizes of Q4_K_M as Hugging Face lists them (recalled); a cache and a process beside."""
+    how = (model, "--task", "infer", "--device", "M3 Max", "--batch", "1", "--precision", "int4")
+    files, others = (
+        _cells(capsys, *how, "--framework", name)[0]["memory_bytes"]["mid"]
+        for name in ("llamacpp", "torch")
+    )
+    assert files < others
+    assert 1.0 * file_bytes < files < 1.5 * file_bytes
 
 
 def test_small_models_lie_in_16_bits_below_adapters(capsys: pytest.CaptureFixture[str]) -> None:

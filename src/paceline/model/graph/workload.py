@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import Graph
+from paceline.model.graph.graph import Graph, monomials
+from paceline.model.graph.kinds import OpKind
 
 Task = Literal["train", "infer"]
 SampleUnit = Literal["images", "clips", "tokens", "sequences", "samples", "seconds of sound"]
@@ -117,6 +118,13 @@ class Workload:
     def generates(self) -> bool:
         """Whether requests are answered token by token."""
         return any(one.name == "decode" for one in self.passes)
+
+    @property
+    def convolves(self) -> bool:
+        """Whether most operations of the model's own network are of convolutions."""
+        ops = self.passes[0].graph.ops
+        flop = ops.flop @ monomials(1.0, float(self.default_seq))[0]
+        return float(flop[ops.kind == OpKind.CONV].sum()) > 0.5 * float(flop.sum())
 
     @property
     def encodes(self) -> bool:

@@ -31,6 +31,7 @@ from paceline.planning.goal.service import service_of
 from paceline.planning.places.configurations import (
     ConfiguredDevices,
     choose_configurations,
+    quantises_whole,
     with_common,
 )
 from paceline.planning.places.place_table import num_devices, place_memory_bytes
@@ -148,6 +149,7 @@ def _configured(
         ),
         service=service_of(question.goal, question.workload),
         released=released_precisions(question.workload.name),
+        is_quantised_whole=quantises_whole(question.workload, question.goal),
     )
     rows = {device.name: row for row, device in enumerate(devices)}
     pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]

@@ -232,6 +232,9 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
     samples_per_s = samples / whole.step_s
     needed_bytes = whole.needed_bytes(asked.goal.memory_confidence)
     fits = needed_bytes <= capacities_bytes[place]
+    served = np.array([one.configuration.is_served for one in asked.configured], dtype=bool)
+    is_lone = (asked.batch[item] == 1) & served[number]
+    merit = np.where(is_lone, 1.0 / whole.per_token_s, samples_per_s)
     return _Grid(
         asked=asked,
         steps=whole,
@@ -239,8 +242,8 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
         fits=fits,
         chosen=np.stack(
             [
-                _choose(np.where(mine[number], samples_per_s, np.nan), whole.memory_mid_bytes,
-                        fits, _sharing(asked), shape, room_bytes[place])
+                _choose(np.where(mine[number], merit, np.nan), whole.memory_mid_bytes,
+                        fits, _sharing(asked), shape, room_bytes[place], is_lone)
                 for mine in _ways(asked)
             ],
             axis=1,
@@ -272,28 +275,30 @@ def _ways(asked: GridCases) -> list[npt.NDArray[np.bool_]]:
 
 
 def _choose(
-    samples_per_s: FloatArray,
+    merit: FloatArray,
     memory_bytes: FloatArray,
     fits: npt.NDArray[np.bool_],
     sharing: IntArray,
     shape: tuple[int, int, int],
     room_bytes: FloatArray,
+    is_lone: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.int64]:
-    """The fastest configuration that fits, else the one that needs least memory.
+    """The best configuration that fits, else the one that needs least memory.
 
     Ranks share something only where one of them alone holds no batch in its room, or else no batch
-    at all.
+    at all; or where a request is alone, which all of them may write together.
 
     Args:
-        samples_per_s: Of each row.
+        merit: Of each row, the most is best.
         memory_bytes: Likewise.
         fits: At the goal's chance.
         sharing: How much ranks share, of each configuration.
         shape: Of the rows.
         room_bytes: What a device leaves for the job.
+        is_lone: Rows of one request in flight.
     """
-    is_known = np.isfinite(samples_per_s) & np.isfinite(memory_bytes)
-    score = np.where(is_known, np.where(fits, samples_per_s, -memory_bytes), -np.inf)
+    is_known = np.isfinite(merit) & np.isfinite(memory_bytes)
+    score = np.where(is_known, np.where(fits, merit, -memory_bytes), -np.inf)
     if shape[2] == 0:
         return np.full(shape[:2], -1, dtype=np.int64)
     holds = (is_known & fits).reshape(shape).any(axis=1)
@@ -301,8 +306,9 @@ def _choose(
     roomy: npt.NDArray[np.bool_] = np.any(is_roomy.reshape(shape), axis=1)
     holds = np.where(roomy.max(axis=1, initial=False)[:, None], roomy, holds)
     least = np.where(holds, sharing, _MANY).min(axis=1)
-    is_open = (least == _MANY)[:, None] | (sharing == least[:, None])
-    score = np.where(is_open[:, None, :], score.reshape(shape), -np.inf).reshape(score.shape)
+    is_open = ((least == _MANY)[:, None] | (sharing == least[:, None]))[:, None, :]
+    is_open = is_open | is_lone.reshape(shape)
+    score = np.where(is_open, score.reshape(shape), -np.inf).reshape(score.shape)
     best = score.reshape(shape).argmax(axis=2)
     rows = np.arange(shape[0] * shape[1]).reshape(shape[:2]) * shape[2] + best
     return np.where(np.isfinite(score[rows]), rows, -1)
@@ -428,9 +434,11 @@ def _partly_silent(asked: GridCases) -> Iterator[UnansweredDevice]:
 def _shared_words(cells: Sequence[GridCell]) -> Iterator[str]:
     """Which devices share every layer, one sentence per device and count."""
     shared = {(c.device, c.num_devices, c.tensor_degree) for c in cells if c.tensor_degree > 1}
+    copied = {(c.device, c.num_devices) for c in cells if c.tensor_degree == 1}
     for device, count, degree in sorted(shared):
         replicas = f", in {count // degree} replicas" if count > degree else ""
-        yield f"{device}: {degree} of {count} devices share every layer (tp{degree}){replicas}"
+        when = " at batch 1; else each holds a copy" if (device, count) in copied else ""
+        yield f"{device}: {degree} of {count} devices share every layer (tp{degree}){replicas}{when}"
 
 
 def _split_words(cells: Sequence[GridCell]) -> Iterator[str]:

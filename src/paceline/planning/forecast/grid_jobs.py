@@ -37,6 +37,7 @@ from paceline.planning.places.configurations import (
     ConfiguredDevices,
     DeviceSupport,
     choose_configurations,
+    quantises_whole,
 )
 from paceline.planning.places.support import newest_support, unreleased_support, why_unmodelled
 from paceline.simulation.cases import Cases
@@ -80,7 +81,7 @@ class GridAxes:
     Attributes:
         devices: Where.
         counts: Devices in one machine, data parallel in training; in inference replicas, or ranks
-            that share every layer where one device cannot hold the model.
+            that share every layer where one device cannot hold the model or one request is served.
         batches: Items per device.
         seq: Sequence length; the workload's own if None.
         keeps_best_batch_only: Keep the batch of highest throughput of each device and count; where
@@ -170,10 +171,11 @@ def grid_cases(
         service=service,
         preferred=axes.loop_compilers,
         released=released_precisions(workload.name),
+        is_quantised_whole=quantises_whole(workload, goal),
     )
     configured = (
         *_stated(configured, axes),
-        *_shared(workload, configured, supports, axes.counts),
+        *_shared(workload, configured, supports, axes),
         *_split_state(workload, configured, supports, axes),
     )
     places = _places(catalog, [support.device for support in supports], axes.counts)
@@ -280,21 +282,25 @@ def _engine_degree(count: int) -> int:
 
 def _shared(
     workload: Workload, configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
-    counts: Sequence[int],
+    axes: GridAxes,
 ) -> Iterator[ConfiguredDevices]:  # fmt: skip
-    """Inference whose ranks share every layer, on devices that the weights alone half fill."""
-    degrees = sorted({_engine_degree(count) for count in counts} - {1})
+    """Inference whose ranks share every layer, on devices that the weights alone half fill.
+
+    Everywhere where an engine serves one request at a time: all devices write its tokens.
+    """
+    degrees = sorted({_engine_degree(count) for count in axes.counts} - {1})
     if workload.task == "train":
         return
     for one in configured:
         precision = find_precision(one.configuration.precision)
         weights_bytes = ELEMENT_BYTES[precision.weight_dtype] * workload.num_parameters
+        is_served = one.configuration.is_served
         rows = tuple(
             row
             for row in one.rows
-            if weights_bytes > _CROWDED_FRAC * capacity_bytes(supports[row].device)
+            if (is_served and 1 in axes.batches)
+            or weights_bytes > _CROWDED_FRAC * capacity_bytes(supports[row].device)
         )
-        is_served = one.configuration.is_served
         for degree in degrees if rows else ():
             if can_split(workload, degree, is_served=is_served):
                 yield replace(one, rows=rows, tensor_degree=degree)

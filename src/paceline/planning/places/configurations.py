@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from paceline.catalog.entities import Device
 from paceline.dtypes import find_precision
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
+from paceline.model.graph.workload import Workload
 from paceline.model.settings import read_settings
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.goal.goal import Goal
@@ -93,6 +94,7 @@ def choose_configurations(
     service: Service | None = None,
     preferred: Sequence[str] = (),
     released: Sequence[str] = (),
+    is_quantised_whole: bool = False,
 ) -> tuple[ConfiguredDevices, ...]:
     """Configurations in a stable order, each with the devices that can use it.
 
@@ -107,6 +109,8 @@ def choose_configurations(
             its own fastest.
         released: Precisions that the weights are released in, in which engines serve them where
             the goal names none.
+        is_quantised_whole: Whether INT8 is of products and what they hand on, not of weights
+            alone: `quantises_whole`.
 
     Raises:
         PacelineError: The settings cannot be read.
@@ -120,6 +124,8 @@ def choose_configurations(
         is_served = service is not None and service.serves_on(support.device, platform)
         formats = released if is_served else ()
         for precision in _precisions(support, goal, is_small=is_small, released=formats):
+            if precision == "int8" and is_quantised_whole and "int8-full" in support.precisions:
+                precision = "int8-full"
             plain = Configuration(
                 precision=precision, checkpointing=checkpointing, platform=platform,
                 widens_in_kernels=precision in WIDENED_IN_KERNELS,
@@ -135,6 +141,18 @@ def choose_configurations(
         ConfiguredDevices(configuration=configuration, rows=tuple(indices), host=host)
         for configuration, indices in rows.items()
     )
+
+
+def quantises_whole(workload: Workload, goal: Goal) -> bool:
+    """Whether people mean products in INT8 by INT8, not narrow weights alone.
+
+    They do of what writes no answers where most arithmetic is in convolutions, or where software
+    runs it that quantises graphs. Source: NVIDIA, "TensorRT Developer Guide", working with
+    quantized types; ONNX Runtime and OpenVINO, pages on quantization (recalled).
+    """
+    loop = goal.engine
+    is_own = loop is not None and loop.is_own
+    return not workload.generates and (is_own or workload.convolves)
 
 
 def usual_precisions(support: DeviceSupport) -> tuple[str, ...]:
