@@ -3,7 +3,7 @@
 Eager libraries widen a weight into a temporary before each product; fused kernels widen inside.
 What automatic differentiation keeps of that is a setting of its own (`FrozenProducts`).
 Embeddings, norms, the last product (the head of a language model) and weights that are trained keep
-their format, as in bitsandbytes, GPTQ and AWQ. Files of llama.cpp give the head a format of its own.
+their format, as in bitsandbytes, GPTQ and AWQ. Files of llama.cpp narrow the head in its own way.
 """
 
 from __future__ import annotations

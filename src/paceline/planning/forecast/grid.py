@@ -438,7 +438,8 @@ def _shared_words(cells: Sequence[GridCell]) -> Iterator[str]:
     for device, count, degree in sorted(shared):
         replicas = f", in {count // degree} replicas" if count > degree else ""
         when = " at batch 1; else each holds a copy" if (device, count) in copied else ""
-        yield f"{device}: {degree} of {count} devices share every layer (tp{degree}){replicas}{when}"
+        of_all = f"{degree} of {count} devices share every layer (tp{degree})"
+        yield f"{device}: {of_all}{replicas}{when}"
 
 
 def _split_words(cells: Sequence[GridCell]) -> Iterator[str]:
