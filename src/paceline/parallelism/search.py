@@ -74,6 +74,7 @@ class SearchSpace:
         microbatches: Microbatch sizes, as ``variants`` were evaluated.
         memory_confidence: Chance at which a strategy must fit.
         host: Where the optimizer may be kept if nothing fits otherwise; None where it may not.
+        has_stages: Whether a pipeline is tried.
     """
 
     variants: tuple[Variant, ...]
@@ -82,6 +83,23 @@ class SearchSpace:
     microbatches: tuple[int, ...]
     memory_confidence: float = MEMORY_CONFIDENCE
     host: Host | None = None
+    has_stages: bool = True
+
+    def least_step_s(self, *, num_devices: int, global_batch: int) -> float:
+        """Bound below a step of any strategy: whole layers at their best, spread without a loss.
+
+        Ranks that share layers compute no faster together than as many with whole ones, which may
+        have the best of all microbatches here, whatever the memory that takes.
+
+        Args:
+            num_devices: World size.
+            global_batch: Items per optimizer step.
+        """
+        whole = [one.costs for one in self.variants if one.num_ranks == 1]
+        of_item_s = [
+            (one.forward_s + one.backward_s).sum(axis=1) / one.points.batch for one in whole
+        ]
+        return float(np.min(of_item_s)) * global_batch / num_devices
 
     def traits(self, strategy: Strategy, microbatch: int) -> StepFeatures:
         """What measurements know the microbatch of a strategy that was found here by."""
@@ -122,6 +140,7 @@ def prepare_search(
     context_part_tokens: int = CONTEXT_PART_TOKENS,
     memory_confidence: float = MEMORY_CONFIDENCE,
     host: Host | None = None,
+    splits_model: bool = True,
 ) -> SearchSpace:
     """Evaluate the blocks of a model once per tensor, context and expert degree and recomputation.
 
@@ -141,9 +160,11 @@ def prepare_search(
         context_part_tokens: Least tokens of a sequence per context rank.
         memory_confidence: Chance at which a strategy must fit.
         host: Where the optimizer may be kept if nothing fits otherwise.
+        splits_model: Whether ranks may share layers or be stages.
     """
     points = Points.of(microbatches, seq=seq)
-    experts = _expert_degrees(graph, fabric.devices_per_node)
+    experts = _expert_degrees(graph, fabric.devices_per_node) if splits_model else []
+    part_tokens = context_part_tokens if splits_model else int(seq)
 
     def evaluated(group: TensorGroup) -> list[Variant]:
         return [
@@ -152,12 +173,12 @@ def prepare_search(
         ]
 
     variants: list[Variant] = []
-    for group in _tensor_groups(fabric, seq, max_tensor_degree):
+    for group in _tensor_groups(fabric, seq, max_tensor_degree if splits_model else 1):
         try:
             variants += evaluated(group)
         except InvalidInputError:
             break
-        longer = [*_with_context(graph, group, fabric, seq, context_part_tokens)]
+        longer = [*_with_context(graph, group, fabric, seq, part_tokens)]
         shared = _with_experts([group, *longer], experts, fabric.devices_per_node)
         for one in (*longer, *shared):
             variants += evaluated(one)
@@ -168,6 +189,7 @@ def prepare_search(
         microbatches=tuple(microbatches),
         memory_confidence=memory_confidence,
         host=host,
+        has_stages=splits_model,
     )
 
 
@@ -282,7 +304,7 @@ def _rows(
         return
     rest, num_blocks = num_devices // variant.num_ranks, layers_of(variant.costs.names)
     splits_backward = variant.checkpointing == "none"
-    for pp in _divisors(rest, num_blocks):
+    for pp in _divisors(rest, num_blocks if space.has_stages else 1):
         dp = rest // pp
         batches = dp * variant.shape.experts
         if global_batch % batches:

@@ -148,8 +148,8 @@ class Steps:
         """
         if len(parts) == 1 and np.array_equal(parts[0][0], np.arange(num_rows)):
             return parts[0][1]
-        names = [field.name for field in fields(cls)]
-        columns = {name: np.array(getattr(cls.of(num_rows, {}), name)) for name in names}
+        unknown = cls.of(num_rows, {})
+        columns = {field.name: np.array(getattr(unknown, field.name)) for field in fields(cls)}
         for rows, part in parts:
             for name, column in columns.items():
                 column[rows] = getattr(part, name)

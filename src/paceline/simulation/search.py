@@ -46,7 +46,7 @@ class StrategySearch:
     def of(
         cls, job: Job, machine: Machine, *, capacity_bytes: float,
         microbatches: Sequence[int] = MICROBATCHES, memory_confidence: float = MEMORY_CONFIDENCE,
-        calibration: Calibration | None = None,
+        calibration: Calibration | None = None, splits_model: bool = True,
     ) -> StrategySearch:  # fmt: skip
         """Prepare a search.
 
@@ -57,6 +57,7 @@ class StrategySearch:
             microbatches: Sizes to try; the usual ones by default.
             memory_confidence: Chance at which a strategy must fit.
             calibration: Of the predictor; the built-in one if None.
+            splits_model: Whether ranks may share layers or be stages.
 
         Raises:
             InvalidInputError: A step of the job runs several programs.
@@ -68,6 +69,7 @@ class StrategySearch:
             calibration=calibration,
             host=known_host(machine.cluster),
             microbatches=microbatches,
+            splits_model=splits_model,
         )  # fmt: skip
         return cls(job=job, machine=machine, space=space, calibration=calibration)
 

@@ -158,3 +158,15 @@ def test_large_models_split_over_a_node_before_they_fit() -> None:
         is_split = found.strategy.size("tp") * found.strategy.size("pp") > 1
         assert is_split or found.strategy.sharding == "zero3"
     assert np.isfinite([f.step_s for f in best]).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "seq", "num_devices"),
+    [("gpt2", 1024, 16), (SMALL, 1024, 8), ("mixtral-8x7b", 4096, 64)],
+)
+def test_no_strategy_is_faster_than_the_bound(model, seq, num_devices) -> None:
+    prepared = space(model, seq=seq)
+    table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=256)
+    found = evaluate_strategies(table, prepared.variants, prepared.fabric)
+    least_s = prepared.least_step_s(num_devices=num_devices, global_batch=256)
+    assert 0.5 * found.steps.step_s.min() < least_s <= found.steps.step_s.min()

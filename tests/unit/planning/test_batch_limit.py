@@ -88,3 +88,10 @@ def test_text_without_a_recipe_trains_in_batches_near_published_ones(name, token
     chosen = found.max_items * job.num_samples / job.amount.items_per_epoch
     assert published / 4 < chosen < 4 * published
     assert "M tokens" in found.why
+
+
+def test_steps_hold_no_fewer_items_than_published_ones():
+    found, _ = limit("mistral-7b", "lora_rank=8", num_tokens=10**7)
+    assert found.least_items == FACT["fine-tuning", "least_batch"] <= found.max_items
+    found, _ = limit("resnet50")
+    assert found.least_items == FACT["training", "least_batch"]

@@ -124,3 +124,14 @@ def test_an_unpredicted_device_has_no_candidates():
     steps = replace(forecast.steps, step_s=np.full_like(forecast.steps.step_s, np.nan))
     forecast = replace(forecast, steps=steps)
     assert len(table(made_places(), forecast)) == 0
+
+
+def test_one_device_accumulates_up_to_a_step_of_a_usual_size():
+    forecast = made_forecast(item_bytes=30e9, state_bytes=0.0)
+    rule = replace(FREE, max_global_batch=16, least_global_batch=8, accumulates=True)
+    alone = table(made_places(memory_bytes=(80e9,)), forecast, rule, node_counts=(1,))
+    assert len(alone) > 0
+    assert (alone.microbatches > 1).all()
+    assert (alone.global_batch == 16).all()
+    roomy = table(made_places(memory_bytes=(800e9,)), forecast, rule, node_counts=(1,))
+    assert forecast.batch[roomy.batch[roomy.microbatches == 1]].min() == 8

@@ -22,8 +22,8 @@ from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.planner import make_plan
 from paceline.planning.search.all_candidates import run_search
 from paceline.planning.search.choices import strategy_of
-from paceline.planning.search.evaluation import hour_value_usd
-from paceline.planning.search.preference import Standing, better_chance, competing
+from paceline.planning.search.evaluation import MATTERS_FRAC, hour_value_usd
+from paceline.planning.search.preference import Standing, better_chance, competing, what_matters
 from paceline.planning.search.script import within
 from paceline.planning.search.selection import select
 
@@ -228,3 +228,21 @@ def test_the_stated_chance_is_that_of_the_rule():
     for is_told, gain, sigma in zip(told, gains, standing.apart(first, rows), strict=True):
         if sigma > 0:
             assert bool(is_told) == (normal_cdf(gain / sigma) >= STATED_CHANCE)
+
+
+def test_of_services_about_as_cheap_the_one_with_fewer_machines_stands_first():
+    """What keeps a rate is as unsure as a step: a tenth of an hour's price is no gain either."""
+    question = resolve_question(
+        load_workload("llama-3-8b", task="infer"), Goal(max_devices=32), Work(requests_per_s=60.0),
+        today=TODAY, options=OPTIONS,
+    )  # fmt: skip
+    search = run_search(question, catalog())
+    standing, rows = Standing.of(search), competing(search, search.is_feasible)
+    assert what_matters(search) == (MATTERS_FRAC, 0.0)
+    assert (standing.log_sigma[rows] >= search.evaluation.steps.log_sigma[rows]).all()
+    first, nodes = select(search).best, search.candidates.num_nodes
+    cheapest = float(search.objective[rows].min())
+    likely = standing.near(rows)
+    assert search.objective[first] <= cheapest * 1.1 * np.exp(standing.log_sigma[first])
+    simplest = complexity(search.kinds[likely]) == complexity(search.kinds[first])
+    assert nodes[first] == nodes[likely][simplest].min()

@@ -12,10 +12,14 @@ from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.memory.memory_fit import quantile_bytes
+from paceline.parallelism.strategy.complexity import complexity, kinds_mask
 from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.search import whole_search
+from paceline.planning.search.all_candidates import _evaluated as run_search_parts
 from paceline.planning.search.all_candidates import run_search
 from paceline.planning.search.choices import planned_choice
+from paceline.planning.search.evaluation import MATTERS_FRAC
 
 TODAY = date(2026, 11, 20)
 
@@ -87,3 +91,26 @@ def test_a_budget_and_a_deadline_choose_among_the_same_strategies():
     first, second = found
     assert list(map(str, first.jobs)) == list(map(str, second.jobs))
     assert np.array_equal(first.steps.step_s, second.steps.step_s)
+
+
+def test_what_is_not_searched_gains_less_than_matters_over_what_is_simple(monkeypatch):
+    pruned = search()
+    monkeypatch.setattr(whole_search, "_can_gain", lambda *_: True)
+    run_search_parts.cache_clear()
+    try:
+        every = search.__wrapped__()
+    finally:
+        run_search_parts.cache_clear()
+    is_simple = pruned.is_ranked & (complexity(pruned.kinds) <= complexity(kinds_mask("recompute")))
+    cost, time = pruned.evaluation.cost_usd[is_simple], pruned.evaluation.time_s[is_simple]
+    kept = {(str(job.strategy), job.batch) for job in pruned.whole.jobs}
+    left_out = [
+        row
+        for row in np.flatnonzero(every.is_ranked).tolist()
+        if (job := every.whole_job(row)) and (str(job.strategy), job.batch) not in kept
+    ]
+    assert left_out, "the search left nothing out"
+    for row in left_out:
+        near = (1.0 + MATTERS_FRAC) * every.evaluation.cost_usd[row] >= cost
+        near &= (1.0 + MATTERS_FRAC) * every.evaluation.time_s[row] >= time
+        assert near.any()

@@ -57,15 +57,21 @@ class LinkTable:
     @classmethod
     def from_links(cls, links: Sequence[Link | None]) -> LinkTable:
         """One row per link, with shipped coefficients; None becomes a link that carries nothing."""
-        table = load_coefficients()
-        return cls(
-            bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in links]),
-            latency_s=np.array([link.latency_s if link else 0.0 for link in links]),
-            reduces_in_switch=np.array([bool(link and link.reduces_in_switch) for link in links]),
-            kind_row=np.array([table.kinds.index(table.kind_of(link)) for link in links]),
-            log_sigma=np.array([_log_sigma(link.kind if link else "") for link in links]),
+        table, distinct = load_coefficients(), list(dict.fromkeys(links))
+        rows = {link: row for row, link in enumerate(distinct)}
+        once = cls(
+            bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in distinct]),
+            latency_s=np.array([link.latency_s if link else 0.0 for link in distinct]),
+            reduces_in_switch=np.array(
+                [bool(link and link.reduces_in_switch) for link in distinct], dtype=np.bool_
+            ),
+            kind_row=np.array(
+                [table.kinds.index(table.kind_of(link)) for link in distinct], dtype=np.int64
+            ),
+            log_sigma=np.array([_log_sigma(link.kind if link else "") for link in distinct]),
             coefficients=table,
         )
+        return once.take(np.array([rows[link] for link in links], dtype=np.int64))
 
     def __len__(self) -> int:
         """Number of rows."""

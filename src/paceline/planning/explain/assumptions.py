@@ -91,8 +91,9 @@ def goal_text(search: Search) -> str:
     constraints = ", ".join(text for text in stated if text)
     chance = f" (chance ≥ {format_percent(goal.confidence)})" if constraints else ""
     frac, matters = what_matters(search)
-    equal = f"; less than {format_percent(frac)} or {matters_text(search, matters)} is no gain"
-    best_first = _OBJECTIVES[objective_name(goal)] + (equal if matters else "")
+    least = f" or {matters_text(search, matters)}" if matters else ""
+    equal = f"; less than {format_percent(frac)}{least} is no gain" if frac else ""
+    best_first = _OBJECTIVES[objective_name(goal)] + equal
     return f"{constraints}{chance}, {best_first}" if constraints else best_first
 
 

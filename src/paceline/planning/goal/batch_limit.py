@@ -3,8 +3,9 @@
 A recipe that is published for a model says how large its batches may be. It speaks of training from
 scratch: fine-tuning sees far fewer items, and would take a handful of steps in such batches. So a
 job takes at least as many steps as the shortest published one of its kind, unless its batches are
-already so small that they do no harm. Language models without a recipe of their own follow the
-published law of batches that train near the best: they grow with the compute of the whole job.
+already so small that they do no harm. They are no smaller than published ones either: a device that
+holds fewer items accumulates their gradients. Language models without a recipe of their own follow
+the published law of batches that train near the best: they grow with the compute of the whole job.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ Kind = Literal["training", "fine-tuning"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimit:
-    """Most items per optimizer step.
+    """Most items per optimizer step, and least.
 
     Attributes:
         max_items: The limit; None where nothing is known.
         why: What sets it, as the rest of a sentence; empty without a limit.
         fewest_steps: Optimizer steps of the shortest published job of its kind; 0 in inference.
+        least_items: Of the smallest published batch; a device that holds fewer accumulates.
     """
 
     max_items: int | None
     why: str = ""
     fewest_steps: int = 0
+    least_items: int = 1
 
 
 def batch_limit_of(workload: Workload, job: Job, rewrite: str = "") -> BatchLimit:
@@ -54,7 +57,8 @@ def batch_limit_of(workload: Workload, job: Job, rewrite: str = "") -> BatchLimi
     ]  # fmt: skip
     known = [limit for limit in limits if limit.max_items is not None]
     found = min(known, key=lambda limit: limit.max_items or 0, default=BatchLimit(max_items=None))
-    return replace(found, fewest_steps=_fact(kind, "fewest_steps"))
+    least = min(_fact(kind, "least_batch"), found.max_items or 1)
+    return replace(found, fewest_steps=_fact(kind, "fewest_steps"), least_items=least)
 
 
 def kind_of(workload: Workload, job: Job, rewrite: str = "") -> Kind:

@@ -25,15 +25,13 @@ from paceline.planning.forecast.forecast_choice import (
     pinned_count,
 )
 from paceline.planning.forecast.forecasts import Forecast
-from paceline.planning.forecast.question import Question, SearchOptions
+from paceline.planning.forecast.question import Question
 from paceline.planning.goal.amounts import Job as AskedJob
 from paceline.planning.goal.goal import USUAL_DEVICES, Goal, Work
 from paceline.planning.places.input_side import place_input_samples_per_s
-from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable, place_table
 from paceline.planning.places.places import PlaceSearch, find_places, pinned_offers
-from paceline.planning.places.whole_job import NO_OVERHEADS, usual_overheads
-from paceline.planning.search.candidate_steps import candidate_steps
+from paceline.planning.search.candidate_steps import candidate_steps, figures
 from paceline.planning.search.candidates import (
     BatchRule,
     CandidateTable,
@@ -44,7 +42,6 @@ from paceline.planning.search.evaluation import (
     Constraint,
     Evaluation,
     constraints,
-    evaluate,
     objective_name,
     objective_values,
 )
@@ -333,31 +330,25 @@ def _evaluation(
     ground: SearchContext, candidates: CandidateTable, whole: WholeStrategies | None
 ) -> Evaluation:
     """Figures of candidates, of which the last may have been searched as a whole."""
-    question, first = ground.question, len(candidates) - (len(whole.jobs) if whole else 0)
+    first = len(candidates) - (len(whole.jobs) if whole else 0)
     parts = [(np.arange(first), candidate_steps(ground, candidates.take(np.arange(first))))]
     if whole is not None:
         parts.append((np.arange(first, len(candidates)), whole.steps))
-    return evaluate(
-        candidates,
-        ground.table,
-        ground.forecast,
-        Steps.joined(parts, len(candidates)),
-        question.job.amount,
-        _checkpointing(ground.forecast, question.options),
-        NO_OVERHEADS if question.goal.is_ideal else usual_overheads(question.workload),
-    )
+    return figures(ground, candidates, Steps.joined(parts, len(candidates)))
 
 
 def _batch_rule(question: Question) -> BatchRule:
     goal, options, is_training = question.goal, question.options, question.is_training
+    accumulates = options.accumulates and is_training and goal.global_batch is None
     return BatchRule(
         max_global_batch=question.batch_limit.max_items,
         exact_global_batch=goal.global_batch if is_training else None,
         in_flight=None if is_training else question.work.concurrency,
         num_largest=options.num_largest_batches if is_training else options.max_batch,
-        accumulates=options.accumulates and is_training and goal.global_batch is None,
+        accumulates=accumulates,
         memory_confidence=goal.memory_confidence,
         shards_freely="strategy" in goal.pins,
+        least_global_batch=question.batch_limit.least_items if accumulates else 1,
     )
 
 
@@ -380,11 +371,3 @@ def _needs_replicas(goal: Goal, work: Work) -> bool:
     """Whether several machines could be better than one: only if speed is asked for."""
     limits = (goal.deadline_s, goal.min_samples_per_s, work.requests_per_s)
     return any(limits) or objective_name(goal) == "time"
-
-
-def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointing:
-    """What saving the state costs on machines that can be taken back."""
-    steps = predictions.steps
-    state = np.nan_to_num(steps.parameter_bytes + steps.optimizer_state_bytes)
-    save_s = float(state.max(initial=0.0)) / options.checkpoint_bytes_per_s
-    return Checkpointing(save_s=max(save_s, 1.0), restart_s=options.setup_s)

@@ -1,4 +1,4 @@
-"""Steps of candidates: jobs on machines that `paceline.simulation` answers, those alike once."""
+"""Steps of candidates, and their figures: jobs on machines, those alike simulated once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,45 @@ import numpy as np
 
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.planning.forecast.forecasts import Forecast
+from paceline.planning.forecast.question import SearchOptions
+from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.place_table import IntArray
+from paceline.planning.places.whole_job import NO_OVERHEADS, usual_overheads
 from paceline.planning.search.candidates import SHARDINGS, CandidateTable
+from paceline.planning.search.evaluation import Evaluation, evaluate
 from paceline.planning.search.whole_strategies import SearchContext, job_of, machine_of
 from paceline.simulation.cases import Cases, distinct_machines
 from paceline.simulation.machine import Machine
 from paceline.simulation.together import ranks_together
+
+
+def figures(ground: SearchContext, candidates: CandidateTable, steps: Steps) -> Evaluation:
+    """Time, money and energy of candidates for what is asked.
+
+    Args:
+        ground: Where they run.
+        candidates: What runs.
+        steps: Of each.
+    """
+    question = ground.question
+    return evaluate(
+        candidates,
+        ground.table,
+        ground.forecast,
+        steps,
+        question.job.amount,
+        _checkpointing(ground.forecast, question.options),
+        NO_OVERHEADS if question.goal.is_ideal else usual_overheads(question.workload),
+    )
+
+
+def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointing:
+    """What saving the state costs on machines that can be taken back."""
+    steps = predictions.steps
+    state = np.nan_to_num(steps.parameter_bytes + steps.optimizer_state_bytes)
+    save_s = float(state.max(initial=0.0)) / options.checkpoint_bytes_per_s
+    return Checkpointing(save_s=max(save_s, 1.0), restart_s=options.setup_s)
 
 
 def candidate_steps(ground: SearchContext, candidates: CandidateTable) -> Steps:

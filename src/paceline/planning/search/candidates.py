@@ -77,6 +77,7 @@ class BatchRule:
         memory_confidence: Chance at which the memory of a device must suffice.
         shards_freely: Whether state is also sharded where it would fit unsharded.
         in_flight: So many requests on all replicas together, shared evenly; None if free.
+        least_global_batch: Fewest items per optimizer step, where gradients may be accumulated.
     """
 
     max_global_batch: int | None
@@ -86,6 +87,7 @@ class BatchRule:
     memory_confidence: float
     shards_freely: bool = False
     in_flight: int | None = None
+    least_global_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -146,6 +148,9 @@ def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> Candi
     microbatches = _microbatches(global_batch, rule) if accumulates else np.ones_like(global_batch)
     mid, high, fits = _memory(chosen, rule.memory_confidence, accumulates=accumulates)
     allowed = fits & _batch_allowed(global_batch * microbatches, rule)
+    is_small = _is_small(global_batch, rule)
+    if not accumulates:
+        allowed &= ~is_small
     if rule.in_flight is not None:
         surplus = global_batch - rule.in_flight
         allowed &= (surplus >= 0) & (surplus < groups[:, None])
@@ -154,7 +159,7 @@ def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> Candi
     kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)
     if accumulates:
         is_free = rule.exact_global_batch is None
-        kept &= (microbatches > 1) & ((groups > 1)[:, None] | (not is_free))
+        kept &= (microbatches > 1) & ((groups > 1)[:, None] | (not is_free) | is_small)
     row, batch = np.nonzero(kept)
     return CandidateTable(
         place=rows.place[row],
@@ -268,6 +273,12 @@ def _fits_unsharded(rows: _Rows, allowed: BoolArray) -> BoolArray:
     is_plain = rows.sharding == 0
     plain[group[is_plain]] = allowed[is_plain]
     return np.asarray(plain[group] & ~is_plain[:, None])
+
+
+def _is_small(global_batch: IntArray, rule: BatchRule) -> BoolArray:
+    """Whether fewer items than are usual make a step, and twice as many are allowed."""
+    can_be_more = 2 * global_batch <= (rule.max_global_batch or 0)
+    return (global_batch < rule.least_global_batch) & can_be_more
 
 
 def _batch_allowed(global_batch: IntArray, rule: BatchRule) -> BoolArray:

@@ -26,6 +26,8 @@ from paceline.planning.search.candidates import CandidateTable
 from paceline.shipped import shipped_rows
 from paceline.units import HOUR_S
 
+#: Nobody takes another plan for a smaller share of a job's cost, or of its time.
+MATTERS_FRAC = 0.1
 #: Long enough that the first and last interval between saves do not count.
 _LONG_JOB_S = 90 * 86_400.0
 _NO_CHECKPOINT = Checkpointing(save_s=0.0, restart_s=0.0)
@@ -344,20 +346,16 @@ def objective_values(evaluation: Evaluation, goal: Goal) -> FloatArray:
     return by_name[objective_name(goal)]
 
 
-def objective_log_sigma(
-    evaluation: Evaluation, goal: Goal, price_log_sigma: FloatArray, *, is_hourly: bool
-) -> FloatArray:
+def objective_log_sigma(evaluation: Evaluation, goal: Goal) -> FloatArray:
     """Standard deviation of the log objective of all candidates, (num_candidates,).
+
+    An hour of serving is paid for as many machines as keep the rate, which is as unsure as a step.
 
     Args:
         evaluation: Their figures.
         goal: Whose objective it is.
-        price_log_sigma: What the age of their prices leaves open, likewise.
-        is_hourly: Whether cost is that of an hour of serving.
     """
     e, name = evaluation, objective_name(goal)
-    if name == "cost" and is_hourly:
-        return price_log_sigma
     log_sigma = e.steps.log_sigma if name in ("time", "energy") else e.cost_log_sigma
     if name in ("energy", "performance-per-usd"):
         return log_sigma

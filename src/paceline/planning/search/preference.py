@@ -26,6 +26,7 @@ from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import (
+    MATTERS_FRAC,
     hour_value_usd,
     objective_log_sigma,
     objective_name,
@@ -41,9 +42,7 @@ UInt64Array = npt.NDArray[np.uint64]
 
 #: `STATED_CHANCE` in standard deviations.
 _Z = normal_quantile(STATED_CHANCE)
-#: Nobody takes another plan for a smaller share of a job's cost, or of its time …
-_MATTERS_FRAC = 0.1
-#: … or for what a person earns in so long, who reads about it.
+#: Nor for what a person earns in so long, who reads about it.
 _MATTERS_S = 60.0
 #: Times that differ by less than this factor are called the same; costs likewise.
 _SAME_FACTOR = 1.25
@@ -69,7 +68,7 @@ class Standing:
     Attributes:
         objective: What is to be small.
         log_sigma: Standard deviation of its logarithm.
-        step_log_sigma: Of it, that of the whole step; zero where the objective does not hang on it.
+        step_log_sigma: Of it, that of the whole step.
         device_log_sigma: Of that, what a device computes.
         price_log_sigma: What the age of the price adds; zero where it does not count.
         device: Row of the device.
@@ -109,20 +108,16 @@ class Standing:
         candidates, forecast, places = search.candidates, search.forecast, search.places
         place, configuration = candidates.place, candidates.configuration
         device = places.device[place]
-        objective, is_hourly = objective_name(search.goal), _is_hourly(search)
-        has_price = objective not in ("time", "energy")
-        has_step = objective != "cost" or not is_hourly
+        has_price = objective_name(search.goal) not in ("time", "energy")
         steps = search.evaluation.steps
         alone = np.where(np.isnan(steps.device_log_sigma), steps.log_sigma, steps.device_log_sigma)
         within_setting, within_device = _shared_fracs(search.question.calibration)
         matters_frac, matters = what_matters(search)
         return cls(
             objective=search.objective,
-            log_sigma=objective_log_sigma(
-                search.evaluation, search.goal, places.price_log_sigma[place], is_hourly=is_hourly
-            ),
-            step_log_sigma=steps.log_sigma * has_step,
-            device_log_sigma=alone * has_step,
+            log_sigma=objective_log_sigma(search.evaluation, search.goal),
+            step_log_sigma=steps.log_sigma,
+            device_log_sigma=alone,
             price_log_sigma=places.price_log_sigma[place] * has_price,
             device=device,
             cell=configuration * len(forecast.batch) + candidates.batch,
@@ -143,9 +138,7 @@ class Standing:
             self.log_sigma.copy(), self.price_log_sigma.copy(), self.objective.copy(),
         )  # fmt: skip
         undated = replace(search.evaluation, cost_log_sigma=search.evaluation.steps.log_sigma)
-        log_sigma[rows] = objective_log_sigma(
-            undated, search.goal, np.zeros(len(price)), is_hourly=_is_hourly(search)
-        )[rows]
+        log_sigma[rows] = objective_log_sigma(undated, search.goal)[rows]
         price[rows], whole[rows] = 0.0, objective
         return replace(self, objective=whole, log_sigma=log_sigma, price_log_sigma=price)
 
@@ -479,12 +472,15 @@ def _is_job(search: Search) -> bool:
 def what_matters(search: Search) -> tuple[float, float]:
     """The smallest gain that matters, as a share of the objective and at least.
 
-    What is paid without end, and what is asked per sample, counts to the last cent.
+    Of a service the share alone, as it runs without end. What is asked per sample counts to the
+    last cent.
     """
     name = objective_name(search.goal)
-    if not _is_job(search) or name in ("energy", "performance-per-usd"):
+    if name in ("energy", "performance-per-usd") or not (_is_job(search) or _is_hourly(search)):
         return 0.0, 0.0
-    return _MATTERS_FRAC, _MATTERS_S if name == "time" else _worth_usd(search)
+    if _is_hourly(search):
+        return MATTERS_FRAC, 0.0
+    return MATTERS_FRAC, _MATTERS_S if name == "time" else _worth_usd(search)
 
 
 def _same_at_least(search: Search) -> float:

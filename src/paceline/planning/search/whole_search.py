@@ -1,22 +1,28 @@
 """Complete strategies for models that one device cannot train: stages, tensor and data parallel.
 
 The search over sharded data parallel and tensor groups comes first. On the machines that look best
-after it, all legal meshes and schedules are evaluated (`parallelism.search`), and the best of
-them join the candidates.
+after it, ranks with whole layers are searched (`parallelism.search`); all legal meshes and
+schedules only where the bound below their steps leaves a gain that matters over what is simple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.steps import Steps
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.uncertainty import is_rough
 from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
+from paceline.planning.search.candidate_steps import figures
 from paceline.planning.search.candidates import CandidateTable
-from paceline.planning.search.evaluation import Evaluation
+from paceline.planning.search.evaluation import MATTERS_FRAC, Evaluation
+from paceline.planning.search.pareto import pareto_front
 from paceline.planning.search.whole_strategies import (
     SearchContext,
     WholeStrategies,
@@ -51,10 +57,11 @@ def search_whole(
         node_counts: Machine counts to try.
     """
     rows: list[WholeStrategies] = []
+    front = _simple_front(ground, candidates, evaluation)
     for members in _shortlist(ground, candidates, evaluation):
         configuration = known_configuration(ground, members[0], _HALF_PRECISIONS)
         if configuration is not None:
-            rows += _searched(ground, members, configuration, node_counts)
+            rows += _searched(_Kind(ground, members, configuration), node_counts, front)
     return WholeStrategies.of(rows) if rows else None
 
 
@@ -99,40 +106,107 @@ def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
     return [index for pair in zip(by_price, by_size, strict=True) for index in pair]
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Places of one kind of machine, and the configuration of the forecast that is run there."""
+
+    ground: SearchContext
+    members: Sequence[int]
+    configuration: int
+
+    def num_devices(self, num_nodes: int) -> int:
+        """Devices of so many machines."""
+        return int(num_nodes * self.ground.table.devices_per_node[self.members[0]])
+
+    def can_have(self, num_nodes: int) -> bool:
+        """Whether so many machines can work together."""
+        most, table = self.ground.question.goal.most_devices, self.ground.table
+        is_joined = num_nodes == 1 or bool(table.has_node_link[self.members[0]])
+        return is_joined and self.num_devices(num_nodes) <= most
+
+    def search(self, *, splits_model: bool) -> StrategySearch:
+        """What can be tried there."""
+        question = self.ground.question
+        return StrategySearch.of(
+            job_of(self.ground, self.configuration),
+            machine_of(self.ground, self.members[0]),
+            capacity_bytes=float(self.ground.table.memory_bytes[self.members[0]]),
+            memory_confidence=question.goal.memory_confidence,
+            calibration=question.calibration,
+            splits_model=splits_model,
+        )
+
+    def placed(self, num_nodes: int, jobs: Sequence[Job], steps: Steps) -> WholeStrategies:
+        """Jobs on so many machines, in all places."""
+        return placed(self.ground, self.members, num_nodes, self.configuration, jobs, steps)
+
+
+def _simple_front(
+    ground: SearchContext, candidates: CandidateTable, evaluation: Evaluation
+) -> tuple[FloatArray, FloatArray]:
+    """Time and cost on the front of the first search, by rising cost, without tensor groups.
+
+    None where the goal says what a script can do: what is simple may not be wanted.
+    """
+    time, cost = evaluation.pareto_time, evaluation.pareto_cost
+    is_simple = ground.forecast.tensor_degree[candidates.configuration] == 1
+    is_simple &= ground.table.is_ranked[candidates.place] & np.isfinite(time) & np.isfinite(cost)
+    is_simple &= ~is_rough(evaluation.steps.log_sigma) & (not ground.question.goal.strategies)
+    rows = np.flatnonzero(is_simple)
+    rows = rows[pareto_front(cost[rows], time[rows])]
+    return time[rows], cost[rows]
+
+
 def _searched(
-    ground: SearchContext, members: Sequence[int], configuration: int, node_counts: Sequence[int]
+    kind: _Kind, node_counts: Sequence[int], front: tuple[FloatArray, FloatArray]
 ) -> list[WholeStrategies]:
     """The best strategies of one kind of machine, for each number of them, in all its places."""
-    first, question, table = members[0], ground.question, ground.table
-    machine = machine_of(ground, first)
-    search = StrategySearch.of(
-        job_of(ground, configuration), machine, capacity_bytes=float(table.memory_bytes[first]),
-        memory_confidence=question.goal.memory_confidence, calibration=question.calibration,
-    )  # fmt: skip
-    rows = []
-    for num_nodes in node_counts:
-        num_devices = int(num_nodes * table.devices_per_node[first])
-        if num_devices > question.goal.most_devices or (
-            num_nodes > 1 and not table.has_node_link[first]
-        ):
-            continue
-        jobs, steps = _best(question, search, num_devices, num_nodes)
-        if jobs:
-            rows.append(placed(ground, members, num_nodes, configuration, jobs, steps))
-    return rows
+    counts = [count for count in node_counts if kind.can_have(count)]
+    search = kind.search(splits_model=False)
+    found = {count: _best(kind, search, count) for count in counts}
+    gaining = [count for count in counts if _can_gain(kind, search, count, front)]
+    if gaining:
+        search = kind.search(splits_model=True)
+        found |= {count: _best(kind, search, count) for count in gaining}
+    return [kind.placed(count, *found[count]) for count in counts if found[count][0]]
 
 
-def _best(
-    question: Question, search: StrategySearch, num_devices: int, num_nodes: int
-) -> tuple[tuple[Job, ...], Steps]:
+def _can_gain(
+    kind: _Kind, search: StrategySearch, num_nodes: int, front: tuple[FloatArray, FloatArray]
+) -> bool:
+    """Whether ranks that share layers could be on the front beside what is simple.
+
+    A strategy that is written into the model must gain what matters over one that is not.
+    """
+    question, devices = kind.ground.question, kind.num_devices(num_nodes)
+    global_batch = _global_batch(question, num_nodes)
+    if global_batch < 1 or not search.space.variants:
+        return bool(search.space.variants)
+    least_s = search.space.least_step_s(num_devices=devices, global_batch=global_batch)
+    job = replace(search.job, strategy=Strategy(), batch=float(global_batch))
+    ideal = kind.placed(num_nodes, [job], Steps.of(1, {"step_s": least_s}))
+    bound, (time, cost) = figures(kind.ground, ideal.candidates, ideal.steps), front
+    near = 1.0 + MATTERS_FRAC
+    is_beaten = (time[:, None] <= near * bound.pareto_time) & (
+        cost[:, None] <= near * bound.pareto_cost
+    )
+    return not bool(is_beaten.any(axis=0).all())
+
+
+def _global_batch(question: Question, num_nodes: int) -> int:
+    """Items per optimizer step that so many machines share evenly, unless it is stated."""
+    limit = batch_limit(question)
+    return limit if question.goal.global_batch else limit // num_nodes * num_nodes
+
+
+def _best(kind: _Kind, search: StrategySearch, num_nodes: int) -> tuple[tuple[Job, ...], Steps]:
     """Nothing where no strategy is legal or fits."""
-    limit, nothing = batch_limit(question), ((), Steps.of(0, {}))
-    global_batch = limit if question.goal.global_batch else limit // num_nodes * num_nodes
+    global_batch, nothing = _global_batch(kind.ground.question, num_nodes), ((), Steps.of(0, {}))
     if not search.space.variants or global_batch < 1:
         return nothing
     try:
         return search.fitting(
-            num_devices=num_devices, global_batch=global_batch, num_best=_NUM_BEST
+            num_devices=kind.num_devices(num_nodes), global_batch=global_batch, num_best=_NUM_BEST
         )
     except (DoesNotFitError, InvalidInputError):
         return nothing
