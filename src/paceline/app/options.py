@@ -118,7 +118,7 @@ def form_of(name: str, *, is_json: bool) -> Form:
     Raises:
         UnknownNameError: No such form.
     """
-    from paceline.app.requests.plan_request import read_word
+    from paceline.app.requests.words import read_word
 
     known: tuple[Form, ...] = get_args(Form)
     return "json" if is_json else read_word(name, known, "format")

@@ -8,10 +8,9 @@ import re
 from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.planfile import Interval
 from paceline.planning.goal.chance import chance_text
+from paceline.reporting.tables import ABSENT
 from paceline.units import counted_name, duration_scale, format_significant, format_usd
 
-#: What stands where a figure does not exist.
-ABSENT = "–"
 #: What every figure of planned memory is, in words.
 MEMORY_BOUND = "the bound that holds in nine of ten cases"
 _MILLION = 1e6

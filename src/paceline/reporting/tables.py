@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from unicodedata import combining, east_asian_width
 
+#: What stands where a figure does not exist.
+ABSENT = "–"
 _GAP = "  "
 _REMARK_INDENT = "   ↳ "
 #: Up to here a cell is a name, not a sentence; where it may end if the rest stands below its row.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from paceline.app.options import check_above_zero
-from paceline.app.requests.plan_request import read_day, read_word
+from paceline.app.requests.words import read_day, read_word
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
 
 from paceline.app.options import check_above_zero
-from paceline.app.requests.plan_request import (
-    check_python_used,
-    load,
-    python_for,
-    read_calibration,
-    read_day,
-    read_word,
-)
+from paceline.app.requests.plan_request import check_python_used, load, python_for, read_calibration
+from paceline.app.requests.words import read_day, read_word
 from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from paceline.app.options import check_above_zero
-from paceline.app.requests.plan_request import read_word
+from paceline.app.requests.words import read_word
 from paceline.errors import InvalidInputError
 from paceline.execution.folder_feed import FedDevice, FolderFeed, ask, folder_feed
 from paceline.execution.loop_worker import ask_loop

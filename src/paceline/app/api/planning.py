@@ -13,13 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack, get_args
 
-from paceline.app.requests.plan_request import (
-    implied_task,
-    load,
-    read_calibration,
-    read_request,
-    read_word,
-)
+from paceline.app.requests.plan_request import implied_task, load, read_calibration, read_request
+from paceline.app.requests.words import read_word
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
 from paceline.app.requests.python_files import check_no_file
+from paceline.app.requests.words import read_day, read_word
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.reading import stamp_of
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from paceline.prediction.calibration.fitted import Calibration
 
 Task = Literal["train", "infer"]
-Word = TypeVar("Word")
 Given = TypeVar("Given", "Goal", "Work")
 _GOAL_FILE_ENDINGS = (".yaml", ".yml")
 
@@ -351,29 +351,3 @@ def read_compiler(text: str) -> Compiler:
     from paceline.model.graph.costs import Compiler
 
     return read_word(text, get_args(Compiler), "compiler", command="paceline predict --help")
-
-
-def read_day(day: str | date | None) -> date:
-    """The day itself, an ISO day, or today.
-
-    Raises:
-        InvalidInputError: Not a day.
-    """
-    if day is None:
-        return date.today()
-    try:
-        return day if isinstance(day, date) else date.fromisoformat(day)
-    except ValueError:
-        raise InvalidInputError(f"`{day}` is not a day", hint="write it like 2026-11-20") from None
-
-
-def read_word(text: str, known: tuple[Word, ...], what: str, *, command: str = "") -> Word:
-    """The one of ``known`` that ``text`` says.
-
-    Raises:
-        UnknownNameError: None of them; ``command`` tells which there are, or the hint lists them.
-    """
-    for word in known:
-        if word == text:
-            return word
-    raise UnknownNameError.from_name(what, text, map(str, known), command=command)

@@ -18,9 +18,8 @@ from paceline.app.requests.plan_request import (
     load,
     read_calibration,
     read_compiler,
-    read_day,
-    read_word,
 )
+from paceline.app.requests.words import read_day, read_word
 from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, get_args
 
-from paceline.app.requests.plan_request import read_word
+from paceline.app.requests.words import read_word
 from paceline.app.truth.local_prediction import ledger_of_store, measure_missing_ceilings
 from paceline.app.truth.measured_models import check_engine, failure_hint, measured_entry
 from paceline.catalog.entities import Machine

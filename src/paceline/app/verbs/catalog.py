@@ -10,7 +10,7 @@ from paceline.app.api.catalog import devices as find_devices
 from paceline.app.api.catalog import offers as find_offers
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of
-from paceline.app.requests.plan_request import read_day
+from paceline.app.requests.words import read_day
 from paceline.app.verbs import prices
 from paceline.catalog.entities import Device
 from paceline.reporting.screens.catalogs import (

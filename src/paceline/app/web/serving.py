@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from paceline.app.requests.plan_request import read_day
+from paceline.app.requests.words import read_day
 from paceline.errors import InvalidInputError
 
 _MOST_PORT = 65_535

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice, RejectedChoice
 from paceline.reporting.figures import (
-    ABSENT,
     MEMORY_BOUND,
     chance,
     duration_range,
@@ -22,7 +21,7 @@ from paceline.reporting.screens.plans import (
     rejection_text,
     workload_line,
 )
-from paceline.reporting.tables import Column, Table, markdown_table
+from paceline.reporting.tables import ABSENT, Column, Table, markdown_table
 from paceline.units import format_bytes, format_percent, format_usd
 
 _NUM_CHOICES_SHOWN = 8

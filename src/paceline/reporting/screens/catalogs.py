@@ -8,8 +8,7 @@ from datetime import date
 
 from paceline.catalog.entities import Device, Offer
 from paceline.catalog.freshness import unranked_reason
-from paceline.reporting.figures import ABSENT
-from paceline.reporting.tables import Column, Table
+from paceline.reporting.tables import ABSENT, Column, Table
 from paceline.units import format_significant, format_usd
 
 _HALF_RATES = ("bf16", "fp16")

@@ -5,18 +5,21 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from paceline.execution.folder_feed import FolderFeed
-from paceline.planfile import Interval
-from paceline.planning.decisions.pool import PoolSchedule
-from paceline.planning.decisions.pool_file import PoolAnswer, TrialsAlone
-from paceline.planning.decisions.purchase import PurchaseAnswer
-from paceline.planning.places.fitting import FittedCard
-from paceline.planning.places.price import JobPrice
-from paceline.prediction.input_side import InputPrediction, Remedy
-from paceline.reporting.figures import ABSENT, duration_range, number_range
-from paceline.reporting.tables import Column, Table, markdown_table, text_table
+from paceline.reporting.figures import duration_range, number_range
+from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, text_table
 from paceline.units import format_duration, format_percent, format_significant, format_usd
+
+if TYPE_CHECKING:
+    from paceline.execution.folder_feed import FolderFeed
+    from paceline.planfile import Interval
+    from paceline.planning.decisions.pool import PoolSchedule
+    from paceline.planning.decisions.pool_file import PoolAnswer, TrialsAlone
+    from paceline.planning.decisions.purchase import PurchaseAnswer
+    from paceline.planning.places.fitting import FittedCard
+    from paceline.planning.places.price import JobPrice
+    from paceline.prediction.input_side import InputPrediction, Remedy
 
 _Printer = Callable[[Table], str]
 

@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from paceline.planfile import TracedFigure
-from paceline.reporting.figures import ABSENT
-from paceline.reporting.tables import Column, Table
+from paceline.reporting.tables import ABSENT, Column, Table
 
 _NAME_COLUMN = 30
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.planning.lifecycle.answer import Lifecycle, PlacedLife, PlacedPhase
-from paceline.reporting.figures import ABSENT, usd_range
+from paceline.reporting.figures import usd_range
 from paceline.reporting.screens.plans import how, machine_name
-from paceline.reporting.tables import Column, Table, markdown_table, text_table
+from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, text_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_duration, format_percent, format_usd
 

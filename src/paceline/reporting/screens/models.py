@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from paceline.model.names.registry import KnownModel
 from paceline.model.names.zoo_facts import ZooFacts
-from paceline.reporting.figures import ABSENT
-from paceline.reporting.tables import Column, Table
+from paceline.reporting.tables import ABSENT, Column, Table
 from paceline.units import format_count
 
 

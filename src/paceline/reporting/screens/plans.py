@@ -19,7 +19,6 @@ from paceline.planning.explain.reasons import TOSS_UP
 from paceline.planning.explain.wording import cloud_title
 from paceline.planning.goal.chance import chance_text
 from paceline.reporting.figures import (
-    ABSENT,
     chance,
     duration_range,
     memory_share,
@@ -27,7 +26,7 @@ from paceline.reporting.figures import (
     short_name,
     usd_range,
 )
-from paceline.reporting.tables import Column, Table, text_table
+from paceline.reporting.tables import ABSENT, Column, Table, text_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_count, format_duration, format_significant, format_usd
 

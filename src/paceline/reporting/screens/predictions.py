@@ -8,9 +8,9 @@ from itertools import groupby
 
 from paceline.planning.forecast.grid import GridCell, PredictionGrid
 from paceline.planning.forecast.services import ServiceCell
-from paceline.reporting.figures import ABSENT, duration_range, memory_share, number_range
+from paceline.reporting.figures import duration_range, memory_share, number_range
 from paceline.reporting.headlines import predicted_headline
-from paceline.reporting.tables import Column, Table, markdown_table, table_width, text_table
+from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, table_width, text_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_count, format_duration, format_significant
 

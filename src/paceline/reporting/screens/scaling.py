@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from paceline.planfile import Interval
 from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
-from paceline.reporting.figures import ABSENT, duration_range, memory_range, number_range, usd_range
-from paceline.reporting.tables import Column, Table, continued_table, markdown_table
+from paceline.reporting.figures import duration_range, memory_range, number_range, usd_range
+from paceline.reporting.tables import ABSENT, Column, Table, continued_table, markdown_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_duration, format_percent, format_significant
 

@@ -12,8 +12,7 @@ from paceline.prediction.comparison import ComparedFigure, PassComparison
 from paceline.prediction.memory.remedies import MemoryRemedy
 from paceline.prediction.step.breakdown import OpShare, OwnerBytes, PassBreakdown
 from paceline.prediction.step.roofline_position import RooflinePosition
-from paceline.reporting.figures import ABSENT
-from paceline.reporting.tables import Column, Table, cut, markdown_table, text_table
+from paceline.reporting.tables import ABSENT, Column, Table, cut, markdown_table, text_table
 from paceline.units import format_bytes, format_count, format_duration, format_percent
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -1,0 +1,36 @@
+"""A day and a word of a few, as users write them."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TypeVar
+
+from paceline.errors import InvalidInputError, UnknownNameError
+
+Word = TypeVar("Word")
+
+
+def read_day(day: str | date | None) -> date:
+    """The day itself, an ISO day, or today.
+
+    Raises:
+        InvalidInputError: Not a day.
+    """
+    if day is None:
+        return date.today()
+    try:
+        return day if isinstance(day, date) else date.fromisoformat(day)
+    except ValueError:
+        raise InvalidInputError(f"`{day}` is not a day", hint="write it like 2026-11-20") from None
+
+
+def read_word(text: str, known: tuple[Word, ...], what: str, *, command: str = "") -> Word:
+    """The one of ``known`` that ``text`` says.
+
+    Raises:
+        UnknownNameError: None of them; ``command`` tells which there are, or the hint lists them.
+    """
+    for word in known:
+        if word == text:
+            return word
+    raise UnknownNameError.from_name(what, text, map(str, known), command=command)
