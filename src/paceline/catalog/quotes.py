@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from itertools import chain, groupby
 from math import inf, isfinite
-
-import numpy as np
+from statistics import median
 
 from paceline.catalog.entities import Catalog, Device, Offer, Source
 from paceline.catalog.lookup import find_devices
@@ -212,7 +211,7 @@ def _usual_usd_per_device_hour(catalog: Catalog) -> Mapping[str, float]:
         if offer.device_name and offer.usd_per_hour and offer.num_devices
     )
     return {
-        name: float(np.median([price for _, price in group]))
+        name: median(price for _, price in group)
         for name, group in groupby(prices, key=lambda pair: pair[0])
     }
 
