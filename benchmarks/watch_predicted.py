@@ -1,6 +1,6 @@
 """What a CPU that AlexNet alone calibrated is predicted to take for a script, and what it takes.
 
-``python benchmarks/watch_predicted.py`` measures AlexNet, runs four scripts under `paceline run`,
+``python benchmarks/watch_predicted.py`` measures AlexNet, runs six scripts under `paceline run`,
 learns from each of them (`paceline calibrate --run`), runs them again, and writes the table into
 `watch.md` under its heading. All runs on one core; the machine should be calm.
 """
@@ -21,7 +21,14 @@ from paceline.errors import PacelineError
 
 HERE = Path(__file__).parent
 _SCRIPT = HERE / "watched" / "predicted.py"
-_NAMES = ("wide perceptron", "deep perceptron", "convolutions", "transformer")
+_NAMES = (
+    "wide perceptron",
+    "deep perceptron",
+    "convolutions",
+    "transformer",
+    "recurrent",
+    "residual",
+)
 _MOST_TRIES = 4
 _HEADING = "Predicted against watched"
 

@@ -24,6 +24,34 @@ class Texts(nn.Module):
         return self.head(self.layers(self.embedding(tokens)).mean(1))
 
 
+class Sequences(nn.Module):
+    """Two recurrent layers over vectors."""
+
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.LSTM(64, 256, 2, batch_first=True)
+        self.head = nn.Linear(256, 10)
+
+    def forward(self, vectors):
+        return self.head(self.cells(vectors)[0][:, -1])
+
+
+class Residual(nn.Module):
+    """Four blocks of one width around which their inputs go."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 64, 3, 2, 1)
+        self.blocks = nn.ModuleList([block(64, 64, 1) for _ in range(4)])
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for one in self.blocks:
+            x = x + one(x)
+        return self.head(x.mean((2, 3)))
+
+
 def block(inputs, outputs, stride):
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride, 1), nn.BatchNorm2d(outputs), nn.ReLU(),
@@ -47,6 +75,8 @@ MODELS = {
     "deep perceptron": (lambda: layers(512, *[768] * 8, 10), lambda: torch.randn(128, 512)),
     "convolutions": (pictures, lambda: torch.randn(32, 3, 32, 32)),
     "transformer": (Texts, lambda: torch.randint(0, 5000, (16, 64))),
+    "recurrent": (Sequences, lambda: torch.randn(32, 48, 64)),
+    "residual": (Residual, lambda: torch.randn(8, 3, 64, 64)),
 }
 
 make, data = MODELS[sys.argv[1]]

@@ -76,6 +76,23 @@ class Ceiling:
         """FLOP, bytes or ops per second."""
         return 1 / self.rate if self.unit == "s" else self.rate
 
+    @property
+    def seconds(self) -> float:
+        """What its work took."""
+        return float(self.record.median_s or 0.0)
+
+    @property
+    def flop(self) -> float:
+        """Of what computes; 0 of the others."""
+        count = _FLOP.get(self.record.workload)
+        return count(self.record.shape) if count else 0.0
+
+    @property
+    def operand_bytes(self) -> float:
+        """FP32 bytes that what computes reads and writes once; 0 of the others."""
+        count = _OPERANDS.get(self.record.workload)
+        return 4.0 * count(*self.record.shape) if count else 0.0
+
 
 def measure_ceilings(
     stack: Stack, place: Place, settings: Settings, *, num_devices: int = 1, size: int = 1024
@@ -116,13 +133,12 @@ def measure_ceilings(
 
 
 def summarize_ceilings(records: Sequence[Record]) -> tuple[Ceiling, ...]:
-    """The best of each kind of work, with its rate."""
+    """The best of each kind of work, with its rate; of products, of those that compute most."""
     ceilings = [ceiling for record in records if (ceiling := _ceiling(record)) is not None]
     best: dict[str, Ceiling] = {}
     for ceiling in ceilings:
         known = best.get(ceiling.name)
-        is_better = known is None or (ceiling.rate < known.rate) == (ceiling.unit == "s")
-        if is_better:
+        if known is None or (ceiling.flop, ceiling.per_s) > (known.flop, known.per_s):
             best[ceiling.name] = ceiling
     return tuple(best.values())
 
@@ -236,6 +252,25 @@ def _work(record: Record, kind: CeilingKind) -> tuple[float, float]:
         # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
         return 0.0, 2 * (record.num_devices - 1) / record.num_devices * size[0]
     return 0.0, 4 * size[0] * (3 if kind in ("memory", "update") else 1)
+
+
+def _of_convolution(
+    items: float, channels: float, height: float, width: float, filters: float, rows: float,
+    columns: float, out_height: float, out_width: float, groups: float,
+) -> float:  # fmt: skip
+    """Elements of pictures, filters and results."""
+    weights = filters * channels / groups * rows * columns
+    return items * (channels * height * width + filters * out_height * out_width) + weights
+
+
+#: Elements of operands and results, by what is computed and its shape numbers.
+_OPERANDS: Mapping[str, Callable[..., float]] = {
+    "MATMUL": lambda b, m, n, k: b * (m * k + k * n + m * n),
+    "ATTENTION": lambda b, h, g, q, k, d, _: 2 * b * (h * q + g * k) * d,
+    "CONV": _of_convolution,
+    "CONV_BACKWARD_INPUT": _of_convolution,
+    "CONV_BACKWARD_WEIGHT": _of_convolution,
+}
 
 
 def _flop_by_kind(kind: OpKind) -> Callable[[Sequence[float]], float]:

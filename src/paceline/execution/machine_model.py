@@ -38,6 +38,11 @@ _FROM_CEILINGS: Mapping[Work, tuple[CeilingKind, float]] = {
     # An op of a real model costs some four bare dispatches.
     Work.DISPATCH: ("dispatch", 0.25),
 }
+#: Ceilings that compute, beside products, after they packed operands.
+_PACKING: tuple[CeilingKind, ...] = (
+    "convolution", "gradient of inputs", "gradient of weights", "pointwise convolution",
+    "attention",
+)  # fmt: skip
 #: What rates of models differ from ceilings, by kind of work, and steps from what rates say.
 _PRIOR_LOG_SIGMA = 0.25
 _NOISE_LOG_SIGMA = 0.05
@@ -92,12 +97,17 @@ class LocalStep:
 def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
     """A model from micro-benchmarks alone; None if they lack what it needs."""
     plain = [ceiling for ceiling in ceilings if _is_plain(ceiling)]
-    rates = {ceiling.kind: ceiling.per_s for ceiling in plain if ceiling.record.num_devices == 1}
+    alone = {ceiling.kind: ceiling for ceiling in plain if ceiling.record.num_devices == 1}
+    rates = {kind: ceiling.per_s for kind, ceiling in alone.items()}
     if not rates.keys() >= {kind for kind, _ in _FROM_CEILINGS.values()}:
         return None
     return LocalModel(
         rates=amounts_of(
-            {work: frac * rates[kind] for work, (kind, frac) in _FROM_CEILINGS.items()}
+            {
+                work: frac * rate
+                for work, (kind, frac) in _FROM_CEILINGS.items()
+                for rate in [(rates | _without_operands(alone))[kind]]
+            }
         ),
         shared_frac=_shared_fracs(plain, rates["product"]),
         all_reduce_bytes_per_s={
@@ -106,6 +116,24 @@ def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
             if ceiling.kind == "all-reduce"
         },
     )
+
+
+def _without_operands(ceilings: Mapping[CeilingKind, Ceiling]) -> dict[CeilingKind, float]:
+    """Rates of what computes, and of operands, at which each ceiling takes what it took.
+
+    A ceiling is a step, too: it packs operands and then computes. Two products tell both rates.
+    Empty where they tell none, since the one of few rows computes all of its time.
+    """
+    products = [ceilings["product"], ceilings["operands"]]
+    asked = np.array([[one.flop, one.operand_bytes] for one in products])
+    flop_s, byte_s = np.linalg.solve(asked, [one.seconds for one in products])
+    if min(flop_s, byte_s) <= 0:
+        return {}
+    computing = {kind: one for kind, one in ceilings.items() if kind in _PACKING}
+    return {"product": 1 / flop_s, "operands": 1 / byte_s} | {
+        kind: one.flop / max(one.seconds - one.operand_bytes * byte_s, one.seconds / 2)
+        for kind, one in computing.items()
+    }
 
 
 def predict_local(model: LocalModel, work: StepWork, *, num_devices: int = 1) -> LocalStep | None:

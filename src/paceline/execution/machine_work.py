@@ -24,8 +24,9 @@ FloatArray = npt.NDArray[np.float64]
 #: memory at the end of its heap back when it exceeds twice the largest chunk that was freed.
 _MAPPED_BYTES = 32 * 2**20
 _TRIMMED_CHUNKS = 2
-#: Owners of what a step allocates and frees.
-_PASSING = (Owner.ACTIVATION, Owner.WORKSPACE, Owner.GRADIENT)
+#: Owners of what a step frees before it ends, and of all that it allocates.
+_FREED = (Owner.ACTIVATION, Owner.WORKSPACE)
+_PASSING = (*_FREED, Owner.GRADIENT)
 _FP32_BYTES = 4
 _ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 _CELLS = kinds_where(lambda facts: facts.is_cell)
@@ -180,10 +181,14 @@ def _fresh_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
     written = costs.write_bytes @ powers
     is_mapped = (written > _MAPPED_BYTES) & (costs.kind != int(OpKind.OPTIMIZER))
     mapped_bytes = float(np.sum((costs.count * written)[is_mapped]))
-    grown_bytes = float(np.max((memory.by_owner @ powers)[:, _PASSING].sum(axis=1), initial=0.0))
     largest_bytes = float(np.max(memory.largest_bytes @ powers, initial=0.0))
-    is_trimmed = grown_bytes > _TRIMMED_CHUNKS * min(largest_bytes, _MAPPED_BYTES)
-    return max(mapped_bytes, grown_bytes if is_trimmed else 0.0)
+    owned = memory.by_owner @ powers
+    if mapped_bytes:
+        return max(mapped_bytes, float(np.max(owned[:, _PASSING].sum(axis=1), initial=0.0)))
+    # Gradients outlast the step in the heap that activations leave, of which the end alone goes.
+    freed_bytes = float(np.max(owned[:, _FREED].sum(axis=1), initial=0.0))
+    freed_bytes -= float(np.max(owned[:, Owner.GRADIENT], initial=0.0))
+    return freed_bytes if freed_bytes > _TRIMMED_CHUNKS * largest_bytes else 0.0
 
 
 @cache

@@ -4,6 +4,7 @@ import pytest
 
 from paceline.execution.ceilings import summarize_ceilings
 from paceline.execution.machine_model import start_model
+from paceline.execution.machine_work import Work, amounts_of
 from paceline.measurements.records import Record
 
 BASE = Record(
@@ -99,3 +100,30 @@ def test_no_ceiling_of_another_framework_or_precision_begins_a_model():
     assert begun is not None
     assert begun.rates.tolist() == plain.rates.tolist()
     assert start_model(summarize_ceilings([*others, *ALL[1:]])) is None
+
+
+def test_a_model_takes_for_a_ceiling_what_the_ceiling_took():
+    product = replace(BASE, shape=(1.0, 1024.0, 1024.0, 1024.0), samples_s=(0.02,))
+    few = replace(BASE, note="few rows", shape=(1.0, 4.0, 4096.0, 4096.0), samples_s=(0.006,))
+    gradient = replace(LAYERS[3], samples_s=(0.001,))
+    others = [
+        r for r in ALL if (r.workload, r.note) not in {("MATMUL", ""), ("MATMUL", "few rows")}
+    ]
+    model = start_model(summarize_ceilings([product, few, gradient, *others]))
+    assert model is not None
+
+    def seconds(work, flop, elements):
+        amounts = amounts_of({work: flop, Work.OPERANDS: 4.0 * elements})
+        return float(amounts @ (1 / model.rates))
+
+    assert seconds(Work.PRODUCT, 2 * 1024**3, 3 * 1024**2) == pytest.approx(0.02)
+    assert seconds(Work.PRODUCT, 8 * 4096**2, 4096**2 + 8 * 4096) == pytest.approx(0.006)
+    touched = 2 * 5 * 5 * (8 + 16) + 16 * 8 * 3 * 3
+    assert seconds(Work.INPUT_GRADIENT, 2 * 2 * 16 * 5 * 5 * 8 * 3 * 3, touched) == pytest.approx(
+        0.001
+    )
+
+
+def test_of_products_the_largest_counts_since_a_small_one_packs_nothing():
+    small = replace(BASE, shape=(1.0, 10.0, 10.0, 10.0), samples_s=(1e-9,))
+    assert rates([BASE, small]) == rates([BASE])

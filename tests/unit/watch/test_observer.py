@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from tests.unit.watch.watched import observed, plain, script
 
+from paceline.model.graph.graph import Owner, Phase
+from paceline.watch.captured import read_capture, workload_of
+
 pytest.importorskip("torch")
 
 _TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -80,7 +83,7 @@ def _check_losses(name: str, out: bytes, rows: list[Any]):
 def _check_capture(folder: Path, wanted: dict[str, Any]):
     found = json.loads((folder / "capture.json").read_text())
     assert found["error"] is None
-    assert found["report"]["passes"]
+    _check_update(folder, found["report"])
     facts = found["facts"]
     seen = {
         **facts,
@@ -88,6 +91,17 @@ def _check_capture(folder: Path, wanted: dict[str, Any]):
         "autocast": facts["precision"]["autocast"],
     }
     assert {key: seen[key] for key in wanted} == wanted
+
+
+def _check_update(folder: Path, report: dict[str, Any]):
+    """What was traced ends with an update of every parameter, and the model's ops are its own."""
+    job, _ = read_capture(folder)
+    assert job is not None
+    graph = workload_of(job, report, name=job.model).passes[0].graph
+    storages = graph.storages
+    gradients = storages.elements[storages.owner == Owner.GRADIENT, 0]
+    assert gradients.sum() == job.num_parameters
+    assert {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER} <= set(graph.ops.phase.tolist())
 
 
 @pytest.mark.slow

@@ -448,14 +448,17 @@ def _workload(torch, facts, calls, twins, batch, place):
             total = total + torch.nn.functional.cross_entropy(scores, target)
         return total
 
-    def step(_model, made):
-        total = 0.0
-        for twin, (args, kwargs) in zip(twins, made):
-            total = total + whole(twin(*args, **kwargs))
-        total.backward()
-
     distinct = list({id(m): m for m in twins}.values())
     model = distinct[0] if len(distinct) == 1 else torch.nn.ModuleList(distinct)
+    called = [next(n for n, m in enumerate(distinct) if m is twin) for twin in twins]
+
+    def step(traced, made):
+        parts = [traced] if len(distinct) == 1 else list(traced)
+        total = 0.0
+        for n, (args, kwargs) in zip(called, made):
+            total = total + whole(parts[n](*args, **kwargs))
+        total.backward()
+
     step.__name__ = "step"
     outputs = calls[0]["output"] or []
     kind = "features"
