@@ -28,10 +28,11 @@ class DType(IntEnum):
     INT4 = 10
     INT16 = 11
     COMPLEX64 = 12
+    FP4 = 13
 
 
 #: Bytes of one element, indexed by ``DType``. Sub-byte formats are fractions.
-ELEMENT_BYTES: tuple[float, ...] = (4, 8, 2, 2, 1, 8, 4, 1, 1, 1, 0.5, 2, 8)
+ELEMENT_BYTES: tuple[float, ...] = (4, 8, 2, 2, 1, 8, 4, 1, 1, 1, 0.5, 2, 8, 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,7 @@ _F32, _F16, _B16 = DType.FP32, DType.FP16, DType.BF16
 
 #: Every precision, by name. ``fp16``/``bf16`` mean autocast in training and half weights in
 #: inference; ``int8``/``int4`` are weight-only with BF16 arithmetic; ``int8-full`` multiplies INT8.
+#: ``nvfp4`` (MXFP4 on AMD's devices) multiplies FP4 where units have it, else widens its weights.
 PRECISIONS: dict[str, Precision] = {
     p.name: p
     for p in (
@@ -94,6 +96,7 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fp16", "fp16", ("fp32",), (_F16, _F16, _F16), master=True),
         _precision("bf16", "bf16", ("fp32",), (_B16, _B16, _B16), master=True),
         _precision("fp8", "fp8", (), (DType.FP8, _B16, DType.FP8), master=True),
+        _precision("nvfp4", "fp4", ("bf16", "fp16"), (DType.FP4, _B16, DType.FP4), trainable=False),
         _precision("int8-full", "int8", (), (DType.INT8, _B16, DType.INT8), trainable=False),
         _precision("int8", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT8), trainable=False),
         _precision("int4", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT4), trainable=False),

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-#: Precisions by the words of the table. Arithmetic in 4 bits is no known precision: such runs take
-#: the faster of 4-bit weights in 16-bit arithmetic and of FP8.
-PRECISIONS = {"bf16": ("bf16",), "fp8": ("fp8",), "fp4": ("int4", "fp8"), "int4": ("int4",)}
+#: Precisions by the words of the table.
+PRECISIONS = {"bf16": ("bf16",), "fp8": ("fp8",), "fp4": ("nvfp4",), "int4": ("int4",)}
 #: Devices of one node.
 MAX_RANKS = 8
 #: Runs that gave the ways of requests (`stack/data/engines.toml`).

@@ -86,7 +86,7 @@ def _device(row: Row, generations: Sequence[Generation]) -> Device:
 
 
 def _peaks(row: Row) -> dict[str, float]:
-    names = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp16_vector")
+    names = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "fp16_vector")
     cells = ((name, row[f"{_PEAK_PREFIX}{name}{_PEAK_SUFFIX}"]) for name in names)
     return {name: float(cell) for name, cell in cells if cell}
 

@@ -71,7 +71,7 @@ def _matmul_dtype(program: Program, precision: Precision) -> IntArray:
     kind = program.ops.kind
     is_product = column("is_narrow")[kind]
     own = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
-    if precision.matmul_dtype == DType.FP8:
+    if precision.matmul_dtype in (DType.FP8, DType.FP4):
         is_wide = np.isin(kind, _ATTENTION) | _is_of_logits(program)
         own = np.where(is_wide, int(precision.activation_dtype), own)
     return np.asarray(own)

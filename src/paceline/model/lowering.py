@@ -229,7 +229,10 @@ def _check_frozen(program: Program, weights: str) -> None:
 
 
 #: Weight formats of the precisions that keep weights narrower than activations in inference.
-_WEIGHT_ONLY = {"int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8"}
+_WEIGHT_ONLY = {
+    "int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8",
+    "nvfp4": "nvfp4",
+}  # fmt: skip
 
 
 #: Formats of weights and of the head in files that llama.cpp's users run.

@@ -14,7 +14,9 @@ from paceline.dtypes import DType, Precision
 from paceline.model.graph.graph import FloatArray
 
 #: Keys of `Device.peak_flop_per_s`, in the order of the columns of `DeviceTable.peaks`.
-PEAK_KEYS: tuple[str, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp16_vector")
+PEAK_KEYS: tuple[str, ...] = (
+    "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "fp16_vector",
+)  # fmt: skip
 
 #: Peaks that serve rows stored in each format, whatever the precision of the job.
 _KEYS_BY_DTYPE: dict[DType, tuple[str, ...]] = {
@@ -22,6 +24,7 @@ _KEYS_BY_DTYPE: dict[DType, tuple[str, ...]] = {
     DType.FP16: ("fp16", "fp32"),
     DType.BF16: ("bf16", "fp16", "fp32"),
     DType.FP8: ("fp8",),
+    DType.FP4: ("fp4", "bf16", "fp16"),
     DType.INT8: ("int8",),
 }
 

@@ -75,7 +75,7 @@ def _slack(edge: float, log_sigma: float, chance: float) -> float:
     product of both is a normal distribution, cut off at no slack.
 
     >>> round(_slack(0.0, 0.4, 0.5), 3), round(_slack(1.5, 0.4, 0.5), 3)
-    (0.021, 0.029)
+    (0.014, 0.017)
     """
     mean = edge - log_sigma**2 / _MEAN_SLACK
     sigmas = -mean / log_sigma
