@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -146,3 +147,39 @@ def test_numbers_that_are_only_looked_at_are_waits() -> None:
     workload = load_workload(_Metrics())
     assert (workload.passes[0].graph.ops.kind == OpKind.HOST_WAIT).sum() == 2
     assert "unknown numbers are zero on the host" in workload.title
+
+
+_MESSAGES = """
+import torch
+from torch import nn
+
+class Messages(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(16, 8)
+
+    def forward(self, nodes, *edges):
+        source, target = edges if len(edges) == 2 else edges[0]
+        mixed = self.mix(nodes)
+        return torch.zeros_like(mixed).index_add(0, target, mixed[source])
+
+def vectors():
+    edges = torch.zeros(90, dtype=torch.long)
+    return Messages(), (torch.zeros(30, 16), edges, edges.clone())
+
+def rows():
+    return Messages(), (torch.zeros(30, 16), torch.zeros(2, 90, dtype=torch.long))
+"""
+
+
+@pytest.mark.parametrize("function", ["vectors", "rows"])
+def test_an_example_with_edges_is_one_graph_and_a_batch_so_many(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a batch of as many graphs as it has nodes: 30 nodes and 90 edges stand in each."""
+    (tmp_path / "users_graph.py").write_text(_MESSAGES, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    ops = load_workload(f"users_graph:{function}", task="infer").passes[0].graph.ops
+    products = ops.flop[ops.kind == OpKind.MATMUL].sum(axis=0)
+    for graphs in (1, 4):
+        assert products @ monomials(graphs, 1)[0] == 2 * graphs * 30 * 16 * 8

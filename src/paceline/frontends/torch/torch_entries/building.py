@@ -40,18 +40,42 @@ def _is_batch(value):
 
 
 def _batch_like(example, batch):
-    """An example batch with so many items; tensors as long as the first have as many items."""
+    """An example batch with so many items; tensors as long as the first have as many items.
+
+    An example that holds the edges of a graph is one item, and a batch of it so many graphs beside
+    each other, as PyTorch Geometric's are.
+    """
     if isinstance(example, torch.Tensor):
-        return _resized(example, example.shape[0], batch)
-    if isinstance(example, dict):
-        num_items = next(iter(example.values())).shape[0]
-        return {name: _resized(one, num_items, batch) for name, one in example.items()}
-    return tuple(_resized(one, example[0].shape[0], batch) for one in example)
+        return _resized(example, {example.shape[0]: batch})
+    names, parts = zip(*example.items()) if isinstance(example, dict) else (None, example)
+    num_items, num_edges = parts[0].shape[0], _num_edges(parts)
+    sizes = {num_items: batch}
+    if num_edges:
+        sizes = {size: size * batch for size in (num_items, num_edges)}
+    resized = tuple(_resized(one, sizes) for one in parts)
+    return dict(zip(names, resized)) if names else resized
 
 
-def _resized(tensor, num_items, batch):
-    size = batch if tensor.shape[0] == num_items else tensor.shape[0]
-    return torch.zeros((size, *tensor.shape[1:]), dtype=tensor.dtype)
+def _num_edges(parts):
+    """Edges of a graph between the rows of the first tensor; 0 where there is none.
+
+    They are two rows of numbers, or two vectors of them, of a length of their own.
+    """
+    nodes, whole = parts[0], [one for one in parts[1:] if not one.is_floating_point()]
+    if nodes.ndim != 2 or not nodes.is_floating_point():
+        return 0
+    pairs = [one.shape[1] for one in whole if one.ndim == 2 and one.shape[0] == 2]
+    vectors = [one.shape[0] for one in whole if one.ndim == 1 and one.shape[0] != nodes.shape[0]]
+    found = pairs or [size for size in vectors if vectors.count(size) > 1]
+    return found[0] if found and nodes.shape[0] > 2 else 0
+
+
+def _resized(tensor, sizes):
+    """Zeros with another first size; of two rows of edges, with another second one."""
+    shape = list(tensor.shape)
+    side = int(shape[0] not in sizes and len(shape) == 2 and shape[0] == 2)
+    shape[side] = sizes.get(shape[side], shape[side])
+    return torch.zeros(shape, dtype=tensor.dtype)
 
 
 def build(function):
