@@ -99,3 +99,16 @@ def test_a_stated_batch_is_run_whatever_a_recipe_allows(model: str) -> None:
     found = scale(model, device="a100", counts=(1, 8), batch=48, as_of=DAY)
     assert isinstance(found, Scaling)
     assert [point.global_batch for point in found.curve.points] == [48, 384]
+
+
+@pytest.mark.parametrize(
+    ("device", "counts"), [("RTX A5000", (1, 4)), ("Instinct MI250X", (8, 16))]
+)
+def test_machines_are_assumed_where_all_for_rent_are_too_few(
+    device: str, counts: tuple[int, ...]
+) -> None:
+    """Four cards of a workstation in one machine; two machines of MI250X by a network."""
+    found = scale("bert-base", device=device, counts=counts, batch=16, as_of=DAY)
+    few, many = found.curve.points
+    assert many.items_per_s > 0.6 * counts[1] / counts[0] * few.items_per_s
+    assert any("as assumed" in words for words in found.assumptions)

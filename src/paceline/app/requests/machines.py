@@ -1,7 +1,8 @@
 """On which machines a job is scaled: the largest that somebody rents out, else those of its kind.
 
 Where no fresh price is known, time needs none: an older offer of the device says how its machines
-are built, else one of the same chip under another name, else machines of eight are assumed.
+are built, else one of the same chip under another name, else machines of eight are assumed. So they
+are where all that are rented out hold too few devices and nothing joins them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from paceline.planning.places.own_machines import OWN, owned_offers
 
 #: Devices in a machine of which nothing is known: as of most accelerators.
 _USUAL_DEVICES = 8
+#: Network of each device with a fabric, where nothing is known: a port of 200 Gbit/s, as clusters
+#: of DGX A100 have, and Frontier with its MI250X (both recalled).
+_PORT_BYTES_PER_S = 25e9
 
 
 def offer_called(catalog: Catalog, name: str, most: int, *, today: date) -> Offer:
@@ -44,8 +48,11 @@ def offer_with(catalog: Catalog, device_name: str, most: int, *, today: date) ->
     whole = [offer for offer in offers if offer.num_devices >= 1 and offer.usd_per_hour]
     if whole:
         grown = (_grown(catalog, offer, most) for offer in whole)
-        return min(grown, key=lambda offer: _fitness(catalog, offer, most))
-    return _grown(catalog, _unpriced(catalog, device, most), most)
+        best = min(grown, key=lambda offer: _fitness(catalog, offer, most))
+    else:
+        best = _grown(catalog, _unpriced(catalog, device, most), most)
+    is_assumable = most <= _USUAL_DEVICES or device.fabric is not None
+    return _assumed(device) if is_assumable and _lacks_network(catalog, best, most) else best
 
 
 def named_offer(catalog: Catalog, name: str, most: int, *, today: date) -> Offer:
@@ -102,10 +109,12 @@ def _whole(catalog: Catalog, names: set[str]) -> Sequence[Offer]:
 
 
 def _assumed(device: Device) -> Offer:
+    rate = None if device.fabric is None else _USUAL_DEVICES * _PORT_BYTES_PER_S
     return Offer(
         name="as assumed", cloud="", instance_type="", device_name=device.name,
         accelerator=device.family, num_devices=float(_USUAL_DEVICES), num_vcpus=None,
-        host_memory_bytes=None, interconnect="", network_bytes_per_s=None, has_rdma=False,
+        host_memory_bytes=None, interconnect="", network_bytes_per_s=rate,
+        has_rdma=rate is not None, network_kind="" if rate is None else "infiniband",
         usd_per_hour=None, spot_usd_per_hour=None, region="", priced_on=None, spot_on=None,
         interruption_frac_per_month=None, is_retired=False,
         source=Source(text="assumed", confidence="recalled"), note="", status="unknown",
@@ -115,6 +124,11 @@ def _assumed(device: Device) -> Offer:
 def _fitness(catalog: Catalog, offer: Offer, most: int) -> tuple[bool, bool, float, float]:
     """Machines that can be joined where that is needed, joined by a known link, large, cheap."""
     links = offer_links(catalog, offer)
-    lacks_network = most > offer.num_devices and links.node is None
     price = (offer.usd_per_hour or 0.0) / offer.num_devices
+    lacks_network = _lacks_network(catalog, offer, most)
     return lacks_network, bool(links.assumptions), -offer.num_devices, price
+
+
+def _lacks_network(catalog: Catalog, offer: Offer, most: int) -> bool:
+    """Whether so many devices take more machines than anything is known to join."""
+    return most > offer.num_devices and offer_links(catalog, offer).node is None
