@@ -95,7 +95,7 @@ CASES: dict[str, dict[str, Case]] = {
         **_all(_LLM, spread="1.5", tpot="9ms"),
         "--hour-value": Case(f"{_WIDE} --objective balanced", "5000usd"),
         "--strategies": Case("plan gpt2 --cloud lambda --as-of 2026-11-20", "dp"),
-        **_all(_WIDE, cooling_limit="50W", datacenter=None, spot=None),
+        **_all(_WIDE, cooling_limit="50W", datacenter=None, spot=None, trust="hyperscaler"),
         **_all(_LLM, rps="20", prompt_tokens="2000", output_tokens="500", concurrency="2",
                latency="9ms", ttft="40ms", memory_confidence="0.5"),
         "--tokens": Case("plan gpt2 --cloud lambda --max-devices 1 --as-of 2026-11-20", "1M"),

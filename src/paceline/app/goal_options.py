@@ -42,6 +42,7 @@ class PlanOptions(TypedDict, total=False):
     cooling_limit: str
     vendor: str
     cloud: str
+    trust: str
     region: str
     device_class: str
     device: str

@@ -20,6 +20,7 @@ _FILTERS = {
     "device-class": "device_classes",
     "vendor": "vendors",
     "cloud": "clouds",
+    "trust": "trust",
     "region": "regions",
     "datacenter": "in_datacenter",
     "max-devices": "max_devices",

@@ -14,6 +14,7 @@ from paceline.model.graph.workload import Workload
 from paceline.model.items import StatedItem
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.parallelism.strategy.complexity import STRATEGY_KINDS, StrategyKind
+from paceline.planning.goal.providers import PROVIDER_KINDS, ProviderKind
 from paceline.planning.goal.rewrites import check_rewrite
 from paceline.planning.goal.typed import (
     above_zero,
@@ -118,6 +119,13 @@ class Goal:
     clouds: tuple[str, ...] = typed(
         "cloud", "Accepted clouds, own being your machines; several with commas.", "Lambda,own",
         default=(), read=read_names,
+    )  # fmt: skip
+    trust: ProviderKind = typed(
+        "trust",
+        "Providers so dependable at least: hyperscaler, specialised, or marketplace of private "
+        "hosts, which is all of them.",
+        "specialised",
+        default="marketplace", check=known("kind of provider", PROVIDER_KINDS),
     )  # fmt: skip
     regions: tuple[str, ...] = typed(
         "region", "Accepted regions, by their beginning; several with commas.", "eu",

@@ -19,6 +19,7 @@ from paceline.catalog.past import known_on
 from paceline.errors import UnknownNameError
 from paceline.planfile import PlannedStack
 from paceline.planning.goal.goal import Goal
+from paceline.planning.goal.providers import is_trusted
 from paceline.planning.places.own_machines import (
     OWN,
     OwnedOffer,
@@ -256,6 +257,7 @@ def _failed_filters(offer: Offer, device: Device | None, goal: Goal, wanted: set
     """Options that exclude an offer; where its device is not told apart, those of its place."""
     place = (
         ("--cloud", goal.clouds, _is_one(offer.cloud, goal.clouds)),
+        ("--trust", (goal.trust,), is_trusted(offer.cloud, goal.trust)),
         ("--region", goal.regions, _begins(offer.region, goal.regions)),
     )
     inside = (

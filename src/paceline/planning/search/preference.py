@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.strategy.complexity import complexity
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA
 from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf, normal_quantile
+from paceline.planning.goal.providers import PROVIDER_KINDS, provider_kind
 from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
@@ -35,7 +35,6 @@ from paceline.planning.search.pareto import Index
 from paceline.planning.search.script import worth_writing
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.gaussian_process import Spreads
-from paceline.shipped import shipped_rows
 from paceline.units import HOUR_S
 
 UInt64Array = npt.NDArray[np.uint64]
@@ -57,8 +56,6 @@ _NUM_DRAWS, _DRAWN_SIGMA = 512, 2.0
 _UNSPLIT_RANK = 2
 #: Candidates that are held against all others at once.
 _NUM_AT_ONCE = 64
-#: From the least dependable on.
-_PROVIDERS = ("marketplace", "specialised", "hyperscaler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -430,22 +427,8 @@ def preferred_words(search: Search, first: int, other: int) -> str:
 def dependability(place: Place) -> int:
     """Rank of a provider; higher is more dependable, and what can be taken back is least so."""
     if place.is_owned:
-        return len(_PROVIDERS)
-    return -1 if place.is_spot else _PROVIDERS.index(provider_kind(place.offer.cloud))
-
-
-def provider_kind(cloud: str) -> str:
-    """``hyperscaler``, ``marketplace`` of other people's machines or, of the rest, ``specialised``.
-
-    >>> provider_kind("vast"), provider_kind("aws"), provider_kind("lambda")
-    ('marketplace', 'hyperscaler', 'specialised')
-    """
-    return _provider_kinds().get(cloud, "specialised")
-
-
-@cache
-def _provider_kinds() -> dict[str, str]:
-    return {row["cloud"]: row["kind"] for row in shipped_rows("planning", "provider_kinds.csv")}
+        return len(PROVIDER_KINDS)
+    return -1 if place.is_spot else PROVIDER_KINDS.index(provider_kind(place.offer.cloud))
 
 
 def _order(search: Search) -> FloatArray:

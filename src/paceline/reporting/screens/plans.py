@@ -18,6 +18,7 @@ from paceline.planfile import (
 from paceline.planning.explain.reasons import TOSS_UP
 from paceline.planning.explain.wording import cloud_title
 from paceline.planning.goal.chance import chance_text
+from paceline.planning.goal.providers import provider_kind
 from paceline.reporting.figures import (
     chance,
     duration_range,
@@ -82,7 +83,8 @@ def _what_to_do(choice: PlannedChoice) -> str:
     length = "" if choice.time_s is None else f" for {format_duration(choice.time_s.mid)}"
     if place.cloud == "own":
         return f"Use your own {name.removeprefix(title)}{length}"
-    return f"Rent {name.removeprefix(title)} at {title.strip()}{length}"
+    hosts = " (a marketplace)" if provider_kind(place.cloud) == "marketplace" else ""
+    return f"Rent {name.removeprefix(title)} at {title.strip()}{hosts}{length}"
 
 
 def _figures(choice: PlannedChoice, workload: PlannedWorkload) -> list[str]:
