@@ -112,3 +112,14 @@ def test_a_cache_in_eight_bits_is_half_of_one_in_sixteen() -> None:
     wide_bytes, narrow_bytes = (stores.num_bytes() @ powers for stores in (wide, narrow))
     assert narrow_bytes[cached] == pytest.approx(wide_bytes[cached] / 2.0)
     assert narrow_bytes[~cached] == pytest.approx(wide_bytes[~cached])
+
+
+def test_a_token_of_deepseek_v3_takes_seventy_kilobytes_of_cache() -> None:
+    # 576 numbers in 16 bits for each of 61 layers (DeepSeek-V3 technical report, table 1).
+    how = Configuration(precision="fp8", compiler="compiled", is_served=True)
+    stores = rewritten(decode_of("deepseek-r1"), how).stores
+    short, long = (stores.num_bytes() @ monomials(1, past)[0] for past in (PAST, 2 * PAST))
+    grows = (long - short) / PAST
+    lasting = (stores.owner == Owner.KV_CACHE) & (stores.birth < 0)
+    assert grows[lasting].sum() == pytest.approx(61 * 576 * 2)
+    assert grows[stores.owner == Owner.ACTIVATION].sum() == pytest.approx(0.0)

@@ -40,7 +40,7 @@ def served(program: Program) -> Program:
         return program
     appends = _appends(program)
     program = _absorbed(_in_place(program, appends), appends)
-    program = _with_fused_experts(program)
+    program = _without_untouched(_with_fused_experts(program))
     return _with_merged_products(program).ordered().with_lives_over_uses()
 
 
@@ -129,8 +129,11 @@ def _with_latents(program: Program, attention: int, widening: int, caches: IntAr
     dims[of_attention, _KV_HEADS] = _constant(1.0)
     dims[of_attention, _HEAD_SIZE] = _constant(per_token)
     passing = heads * latent * tokens
+    elements = program.stores.elements.copy()
+    elements[program.writes.storage[program.writes.op == widening]] = passing
     return replace(
         program,
+        stores=replace(program.stores, elements=elements),
         ops=replace(ops, flop=flop),
         dims=dims,
         reads=_latent_reads(program, attention, widening, caches, passing),
@@ -178,6 +181,15 @@ def _without_idle_copies(program: Program) -> Program:
     useful |= np.bincount(writes.op[outlives], minlength=len(program.ops)) > 0
     idle = np.flatnonzero((program.ops.kind == OpKind.COPY) & ~useful)
     return program.without_ops(idle) if idle.size else program
+
+
+def _without_untouched(program: Program) -> Program:
+    """What no op makes or reads any more takes no memory, such as keys that latents stand for."""
+    stores = program.stores
+    used = np.concatenate((program.reads.storage, program.writes.storage))
+    is_idle = (np.bincount(used, minlength=len(stores)) == 0) & (stores.owner == Owner.ACTIVATION)
+    elements = np.where(is_idle[:, np.newaxis], 0.0, stores.elements)
+    return replace(program, stores=replace(stores, elements=elements))
 
 
 def _with_fused_experts(program: Program) -> Program:
