@@ -5,19 +5,25 @@ PYTHONPATH=tools python -m accuracy_memory.strangers ROWS.csv ANSWERS.csv --serv
 
 ROWS are published peaks of training, ANSWERS those of `paceline score`; PART is what
 `accuracy_serving.services --part` writes of services. Rows of quality A and B count, and of fits
-also those that ran out of memory. No figure of a source is part of what judges it: nothing but the
-width is fitted to peaks, and each source is judged by the width that the other sources give.
+also those that ran out of memory. No figure of a source is part of what judges it: each source is
+judged by the width that the other sources give. The table of spreads is how those of
+`parallelism/data/peak_spreads.csv` were found, and how to find them again.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
+from paceline.catalog.load import load_catalog
+from paceline.scoring.answers import Answer
+from paceline.scoring.completion import read_published
+from paceline.scoring.score import read_cell
 
 Z_80 = 1.2815515655446004
 #: Bounds of the chances that are told apart.
@@ -51,6 +57,10 @@ def main() -> None:
         "",
         *memory_lines(rows),
         "",
+        "How much peaks spread, by what is known of them; every source has the same weight:",
+        "",
+        *spread_lines(rows),
+        "",
         "## Rate of services",
         "",
         services,
@@ -82,19 +92,27 @@ def joined(rows: Path, answers: Path) -> pd.DataFrame:
     known = found.memory_mid_bytes.notna() & (found.measured_bytes > 0)
     log_ratio = np.log(found.memory_mid_bytes / found.measured_bytes)
     found["log_ratio"] = log_ratio.where(known)
+    found["peaks"] = _known_by(rows)
     return found
+
+
+def _known_by(rows: Path) -> list[str]:
+    """How well the peak of each row is known (`Configuration.peaks`); empty where nothing is."""
+    catalog = load_catalog()
+    cells = [read_cell(place, row, catalog) for place, row in enumerate(read_published(rows))]
+    return ["" if isinstance(c, Answer) else c.reading.configuration.peaks for c in cells]
 
 
 def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
     """One line per source, then all together."""
     used = rows[rows.quality.isin(["A", "B"])]
-    spreads = used.groupby("origin").log_ratio.apply(_sigma).dropna()
     yield "| source | rows | answered | ratio | median error | p90 | coverage, left out |"
     yield "|---|--:|--:|--:|--:|--:|--:|"
     inside = []
     for source, part in sorted(used.groupby("origin"), key=lambda pair: -len(pair[1])):
-        sigma = float(spreads.drop(source, errors="ignore").median())
-        covered = part.log_ratio.abs().dropna() <= Z_80 * sigma
+        widths = spreads(used[used.origin != source])
+        known = part[part.log_ratio.notna()]
+        covered = known.log_ratio.abs() <= Z_80 * known.peaks.map(widths).astype(float)
         if len(covered) >= MIN_ROWS:
             inside.append(float(covered.mean()))
         yield _memory_line(str(source), part, covered)
@@ -105,9 +123,31 @@ def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
     yield f"{sum(one > 0.85 for one in inside)} more often."
 
 
-def _sigma(log_ratio: pd.Series) -> float:
-    known = log_ratio.dropna().abs()
-    return float(known.quantile(0.8)) / Z_80 if len(known) >= MIN_ROWS else float("nan")
+def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
+    """Log sigma by how well a peak is known: 80 % of errors are within, sources weighing alike."""
+    known = rows[rows.log_ratio.notna()]
+    known = known[known.groupby("origin").log_ratio.transform("size") >= MIN_ROWS]
+    return {name: _sigma(part) for name, part in known.groupby("peaks")}
+
+
+def _sigma(rows: pd.DataFrame) -> float:
+    errors = rows.log_ratio.abs().sort_values()
+    weights = 1.0 / rows.groupby("origin").log_ratio.transform("size")[errors.index]
+    place = int(np.searchsorted(weights.cumsum(), 0.8 * weights.sum()))
+    return float(errors.iloc[place]) / Z_80
+
+
+def spread_lines(rows: pd.DataFrame) -> Iterator[str]:
+    """What peaks spread by, of all sources and without each."""
+    used = rows[rows.quality.isin(["A", "B"]) & rows.log_ratio.notna()]
+    yield "| peaks | rows | sources | log sigma | without one source |"
+    yield "|---|--:|--:|--:|---|"
+    for name, sigma in spreads(used).items():
+        part = used[used.peaks == name]
+        sources = sorted(set(part.origin))
+        left = [spreads(used[used.origin != one]).get(name, np.nan) for one in sources]
+        low, high = np.nanmin(left), np.nanmax(left)
+        yield f"| {name} | {len(part):,} | {len(sources)} | {sigma:.2f} | {low:.2f} to {high:.2f} |"
 
 
 def _memory_line(name: str, part: pd.DataFrame, covered: pd.Series | None) -> str:

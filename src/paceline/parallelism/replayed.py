@@ -49,16 +49,18 @@ class ReplayedRank:
         peak_bytes: Segments, library workspaces and the driver's context, where there is room.
         fits: Whether the pass runs through in the memory that is there; segments that are free are
             given back first.
+        held_frac: Segments over live blocks, in the memory that is there.
     """
 
     peak_bytes: float
     fits: bool
+    held_frac: float
 
 
 @lru_cache(maxsize=_MOST_KEPT)
 def replayed_rank(
     graph: Graph, configuration: Configuration, strategy: Strategy, *, batch: float, seq: float,
-    capacity_bytes: float = math.inf,
+    capacity_bytes: float = math.inf, varies: bool = False,
 ) -> ReplayedRank:  # fmt: skip
     """One pass of one rank, allocation by allocation.
 
@@ -69,6 +71,7 @@ def replayed_rank(
         batch: Items per rank and microbatch.
         seq: Sequence length.
         capacity_bytes: Memory of a device.
+        varies: Whether shorter sequences come before one of that length.
 
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
@@ -85,12 +88,13 @@ def replayed_rank(
     lived = _shared(program, KeptShares.of(shards, sharding))
     added = process_memory(how.platform)
     around_bytes = added.workspace_bytes + added.context_mid_bytes
-    peak_bytes = replay(lived, batch=batch, seq=seq).reserved_bytes + around_bytes
-    fits = (
-        peak_bytes <= capacity_bytes
-        or replay(lived, batch=batch, seq=seq, capacity_bytes=capacity_bytes - around_bytes).fits
-    )
-    return ReplayedRank(peak_bytes=peak_bytes, fits=fits)
+    free = replay(lived, batch=batch, seq=seq, varies=varies)
+    peak_bytes = free.reserved_bytes + around_bytes
+    held, room_bytes = free, capacity_bytes - around_bytes
+    if peak_bytes > capacity_bytes:
+        held = replay(lived, batch=batch, seq=seq, varies=varies, capacity_bytes=room_bytes)
+    held_frac = held.reserved_bytes / max(held.allocated_bytes, 1.0)
+    return ReplayedRank(peak_bytes=peak_bytes, fits=held.fits, held_frac=held_frac)
 
 
 def _shared(program: Program, kept: KeptShares) -> Lifetimes:

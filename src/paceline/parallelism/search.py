@@ -25,7 +25,12 @@ from paceline.parallelism.evaluation import (
     strategy_memory_bytes,
 )
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
-from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, quantile_bytes
+from paceline.parallelism.memory.memory_fit import (
+    MEMORY_CONFIDENCE,
+    bound_bytes,
+    peak_log_sigma,
+    quantile_bytes,
+)
 from paceline.parallelism.offload import Host, host_bytes, offloaded
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import (
@@ -75,6 +80,7 @@ class SearchSpace:
         memory_confidence: Chance at which a strategy must fit.
         host: Where the optimizer may be kept if nothing fits otherwise; None where it may not.
         has_stages: Whether a pipeline is tried.
+        peak_log_sigma: How much peaks spread at least.
     """
 
     variants: tuple[Variant, ...]
@@ -84,6 +90,7 @@ class SearchSpace:
     memory_confidence: float = MEMORY_CONFIDENCE
     host: Host | None = None
     has_stages: bool = True
+    peak_log_sigma: float = 0.0
 
     def least_step_s(self, *, num_devices: int, global_batch: int) -> float:
         """Bound below a step of any strategy: whole layers at their best, spread without a loss.
@@ -190,6 +197,7 @@ def prepare_search(
         memory_confidence=memory_confidence,
         host=host,
         has_stages=splits_model,
+        peak_log_sigma=peak_log_sigma(configuration.peaks),
     )
 
 
@@ -237,6 +245,7 @@ def _needed_bytes(
     mid, high = strategy_memory_bytes(
         table, space.variants, space.fabric, has_optimizer=has_optimizer
     )
+    high = bound_bytes(mid, high, space.peak_log_sigma)
     return quantile_bytes(mid, high, space.memory_confidence)
 
 

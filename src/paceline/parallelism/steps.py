@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paceline.errors import MissingFactError, PacelineError
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, quantile_bytes
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes, quantile_bytes
 from paceline.planfile import Interval
 from paceline.prediction.prediction import Bound
 from paceline.prediction.uncertainty.intervals import Z_80
@@ -217,6 +217,20 @@ class Steps:
     def needed_bytes(self, confidence: float = MEMORY_CONFIDENCE) -> FloatArray:
         """Memory that a device must have for each row to fit with such a chance."""
         return quantile_bytes(self.memory_mid_bytes, self.memory_high_bytes, confidence)
+
+    def with_peak_spread(self, log_sigma: npt.ArrayLike) -> Steps:
+        """The same, with peaks that spread so much at least.
+
+        Args:
+            log_sigma: `peak_log_sigma` of each row, or of all.
+        """
+        mid = self.memory_mid_bytes
+        low = mid * np.exp(-Z_80 * np.asarray(log_sigma, dtype=np.float64))
+        return replace(
+            self,
+            memory_low_bytes=np.minimum(self.memory_low_bytes, low),
+            memory_high_bytes=bound_bytes(mid, self.memory_high_bytes, log_sigma),
+        )
 
     def bound_word(self, row: int = 0) -> str:
         """What holds a row's microbatch back."""

@@ -13,7 +13,6 @@ import numpy as np
 from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
-from paceline.parallelism.memory.memory_fit import SYMMETRIC
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.kernels.power import slowdown_under_limit
@@ -21,7 +20,7 @@ from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer
 from paceline.scoring.assumed import note_of, widening
-from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory
+from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory, shown_memory
 from paceline.scoring.jobs import Cell, RowJob, row_job
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.units import items_to_unit, units_of_time
@@ -36,8 +35,6 @@ from paceline.simulation.simulator import simulate
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.
 _SAME_CAPACITY_FRAC = 0.15
-#: Below this chance a job is told not to fit.
-_CHANCE_OF_NO = 0.1
 #: Batches that are tried where none is stated.
 _BATCHES = np.exp2(np.arange(15, dtype=np.float64))
 
@@ -200,8 +197,9 @@ def _answer(
     spread = _spread(float(steps.step_high_s[0] / steps.step_s[0]), log_sigma)
     workload = asked.job.workload
     rate, unit = _throughput(cell, workload, asked.job, asked.items, mid_s)
-    memory = rank_memory(cell, peak)
-    needed = memory if asked.job.engine is None else rank_memory(cell, single)
+    whole = rank_memory(cell, peak)
+    needed = whole if asked.job.engine is None else rank_memory(cell, single)
+    memory = shown_memory(cell, kept_job(cell, asked.job), whole)
     return Answer(
         entry=reading.entry,
         device=cell.device.name,
@@ -220,7 +218,7 @@ def _answer(
         chance_to_fit=_chance_to_fit(cell, needed),
         power_w=_known(power_w),
         roofline_s=_known(float(steps.roofline_s[0])),
-        note=_note(cell, asked, memory, unit),
+        note=_note(cell, asked, whole, unit),
     )
 
 
@@ -275,18 +273,14 @@ def _spread(ratio: float, log_sigma: float) -> float:
 def _fits(cell: Cell, memory: RankMemory) -> str:
     """``yes`` and ``no`` at the chance of the bounds; between them nobody can say.
 
-    An engine that queues requests needs the weights and one request. Where peaks are skewed, ``no``
-    is said at the same chance.
+    An engine that queues requests needs the weights and one request.
     """
     if cell.capacities_bytes is None or cell.reading.is_cut or "batch" in cell.reading.assumed:
         return ""
     least, most = cell.capacities_bytes
     if memory.high_bytes <= least:
         return "yes"
-    is_no = memory.low_bytes > most
-    if memory.skew != SYMMETRIC:
-        is_no = memory.chance_to_fit(most) < _CHANCE_OF_NO
-    return "no" if is_no else "unsure"
+    return "no" if memory.low_bytes > most else "unsure"
 
 
 def _chance_to_fit(cell: Cell, memory: RankMemory) -> float | None:

@@ -8,18 +8,16 @@ from typing import cast
 
 from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
-from paceline.parallelism.memory.memory_fit import STRANGERS, SYMMETRIC, Skew, chance_to_fit
+from paceline.parallelism.memory.memory_fit import bound_bytes, chance_to_fit, peak_log_sigma
+from paceline.parallelism.replayed import can_replay, replayed_rank
 from paceline.parallelism.steps import Steps
 from paceline.prediction.uncertainty.intervals import Z_80
-from paceline.scoring.assumed import widening
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
 from paceline.simulation.memory_kinds import MemoryKind, memory_of_kind
 
-#: Of the bound that holds at a chance of 95 %.
-_Z_95 = 1.645
 #: Figures that a trainer may print instead of the process's.
 _KINDS: dict[str, MemoryKind] = {"allocated": "allocated", "reserved": "reserved"}
 
@@ -32,17 +30,23 @@ class RankMemory:
         low_bytes: Lower end of the 80 % interval.
         mid_bytes: Median.
         high_bytes: What holds at a chance of 95 %.
-        skew: How it spreads about the median.
     """
 
     low_bytes: float
     mid_bytes: float
     high_bytes: float
-    skew: Skew = SYMMETRIC
+
+    def scaled(self, factor: float) -> RankMemory:
+        """So many times as much, known as surely."""
+        return RankMemory(
+            low_bytes=self.low_bytes * factor,
+            mid_bytes=self.mid_bytes * factor,
+            high_bytes=self.high_bytes * factor,
+        )
 
     def chance_to_fit(self, limit_bytes: float) -> float:
         """Chance that the peak stays within a limit."""
-        return chance_to_fit(limit_bytes, self.mid_bytes, self.high_bytes, skew=self.skew)
+        return chance_to_fit(limit_bytes, self.mid_bytes, self.high_bytes)
 
 
 def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
@@ -60,26 +64,56 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
         step = step if cell.reading.has_adapters else _planned(step, facts, parameter_bytes)
         start = _start_bytes(cell, facts, parameter_bytes)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
-    platform = cell.reading.configuration.platform
-    kind = _KINDS.get(cell.row.memory_kind, "process")
-    low, mid, high = (memory_of_kind(one, kind, platform=platform) for one in step)
-    log_sigma = widening(["trainer"]) if cell.row.trainer else 0.0
+    low, mid, high = step
+    log_sigma = peak_log_sigma(cell.reading.configuration.peaks)
     return RankMemory(
         low_bytes=min(low, mid * math.exp(-Z_80 * log_sigma)),
         mid_bytes=mid,
-        high_bytes=max(high, mid * math.exp(_Z_95 * log_sigma)),
-        skew=STRANGERS if cell.row.trainer else SYMMETRIC,
+        high_bytes=float(bound_bytes(mid, high, log_sigma)),
     )
+
+
+def shown_memory(cell: Cell, job: Job, needed: RankMemory) -> RankMemory:
+    """What the tool of a row shows of a process: its live blocks, its segments, or all of it.
+
+    Where the row says how it was trained, its allocations are replayed: segments stay that a
+    process does not need, as long as the device has room.
+
+    Args:
+        cell: The row.
+        job: Its job where memory peaks.
+        needed: Memory of the process.
+    """
+    kind, platform = _KINDS.get(cell.row.memory_kind, "process"), job.how.platform
+    mid = memory_of_kind(needed.mid_bytes, kind, platform=platform)
+    if kind != "allocated" and cell.row.trainer and can_replay(job.how, job.strategy):
+        live = memory_of_kind(needed.mid_bytes, "allocated", platform=platform)
+        around = mid - memory_of_kind(needed.mid_bytes, "reserved", platform=platform)
+        mid = live * _held_frac(cell, job) + around
+    return needed.scaled(mid / needed.mid_bytes)
+
+
+def _held_frac(cell: Cell, job: Job) -> float:
+    """Segments over live blocks of the row's own device."""
+    capacity_bytes = math.inf if cell.capacities_bytes is None else cell.capacities_bytes[1]
+    return replayed_rank(
+        job.workload.passes[0].graph, job.configuration, job.strategy, batch=job.batch,
+        seq=float(job.length), capacity_bytes=capacity_bytes, varies=cell.row.lengths == "vary",
+    ).held_frac  # fmt: skip
 
 
 def kept_job(cell: Cell, job: Job) -> Job:
     """The job as its memory is asked for: where it peaks, and as its framework keeps weights.
 
+    Its peak is told as of software that was measured: `rank_memory` adds what the framework plans,
+    and then how much that spreads.
+
     Args:
         cell: The row.
         job: Whose step is timed.
     """
-    facts, seq, how = _facts(cell), cell.reading.peak_seq, job.configuration
+    facts, seq = _facts(cell), cell.reading.peak_seq
+    how = replace(job.configuration, peaks="measured")
     if facts is not None and facts["format"]:
         activation = find_precision(how.precision).activation_dtype
         if activation != DType.FP32:

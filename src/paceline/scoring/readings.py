@@ -146,7 +146,7 @@ def read_job(row: Row) -> Reading:
         entry=model.entry,
         task=task,
         seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
-        peak_seq=None if row.seq else model.peak_seq,
+        peak_seq=_whole(row.peak_seq) or (None if row.seq else model.peak_seq),
         image_size=None if model.has_own_size else _whole(row.image_size) or model.image_size,
         optimizer=_optimizer(row, task),
         configuration=_configuration(row, framework, model),

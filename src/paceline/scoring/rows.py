@@ -25,7 +25,7 @@ INPUT_COLUMNS: tuple[str, ...] = (
     "seq_len", "img_size", "params_m", "unit", "variant", "num_steps", "strategy", "rewrite",
     "optimizer", "time_factor", "added_step_s", "added_item_s", "note", "scenario", "isl", "osl",
     "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms", "geometry",
-    "memory_kind", "trainer",
+    "memory_kind", "trainer", "lengths", "peak_seq",
 )  # fmt: skip
 
 #: What was measured: read by `calibrate` only.
@@ -52,6 +52,7 @@ _NUMBERS = (
     "gpu_mem_gb", "n_gpus", "n_nodes", "batch_per_gpu", "global_batch", "grad_accum", "seq_len",
     "img_size", "params_m", "num_steps", "time_factor", "added_step_s", "added_item_s", "isl",
     "osl", "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms",
+    "peak_seq",
 )  # fmt: skip
 #: Counts; every other number of a job may be a fraction (a batch, as a mean).
 _WHOLE = ("n_gpus", "n_nodes")
@@ -105,6 +106,8 @@ class Row:
         memory_kind: Which figure of memory is asked for: ``allocated``, ``reserved`` or that of the
             process, as if empty.
         trainer: Whose defaults are taken where the row says how it was trained but not all of it.
+        lengths: ``vary`` where sequences are as long as their texts, else empty.
+        peak_seq: Length at which memory peaks; None for ``seq``.
     """
 
     model: str
@@ -145,6 +148,8 @@ class Row:
     geometry: str = ""
     memory_kind: str = ""
     trainer: str = ""
+    lengths: str = ""
+    peak_seq: float | None = None
 
     @property
     def num_devices(self) -> int:
@@ -225,6 +230,8 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         geometry=text("geometry"),
         memory_kind=text("memory_kind"),
         trainer=text("trainer"),
+        lengths=text("lengths"),
+        peak_seq=numbers["peak_seq"],
     )
 
 

@@ -149,7 +149,7 @@ class StrategySearch:
             if alone is not None:
                 whole = alone([jobs[row] for row in split.tolist()])
                 rest = as_sure(rest, whole, self.machine, num_devices)
-            parts.append((split, rest))
+            parts.append((split, rest.with_peak_spread(self.space.peak_log_sigma)))
         return Steps.joined(parts, len(jobs))
 
     def _alone(self, jobs: Sequence[Job]) -> Steps:

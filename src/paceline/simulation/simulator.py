@@ -11,6 +11,7 @@ from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.legality import check_strategy
+from paceline.parallelism.memory.memory_fit import peak_log_sigma
 from paceline.parallelism.split.sequence import check_shared
 from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.steps import Steps
@@ -46,6 +47,8 @@ def simulate(
             rank = _Rank.of(part)
             alone = rank_steps(rank.passes, rank.devices, rank.points, calibration=calibration)
             steps = _together(part, rank, alone.take(rank.of_row), calibration)
+            how = part.jobs[int(part.job[0])].configuration
+            steps = steps.with_peak_spread(peak_log_sigma(how.peaks))
         except PacelineError as error:
             steps = Steps.refused(len(rows), error)
         parts.append((rows, steps))

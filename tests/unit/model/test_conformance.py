@@ -53,6 +53,8 @@ REWRITES = {
     "early kernels of an engine": {"engine_kernels": "early"},
     "portable kernels of an engine": {"engine_kernels": "portable"},
     "a cache in 8 bits": {"cache_format": "fp8"},
+    "peaks derived": {"peaks": "derived"},
+    "rough peaks": {"peaks": "rough"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }
 #: Rewrites that change what is trained or its loss, each of a model that has the modules.

@@ -18,7 +18,7 @@ VALUES = {
     "loss": ("chunked", "chunked"), "adapter_inputs": ("cast", "cast"),
     "results": ("dropped", "dropped"), "checkpoint_inputs": ("kept", "kept"),
     "frozen_products": ("cast", "cast"), "gradient_buffers": ("500000000", 500_000_000),
-    "update": ("in-backward", "in-backward"),
+    "update": ("in-backward", "in-backward"), "peaks": ("rough", "rough"),
 }  # fmt: skip
 
 

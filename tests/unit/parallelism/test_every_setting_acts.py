@@ -80,6 +80,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
         {"frozen_products": name, "frozen_weights": "int8", "lora_rank": 8}
         for name in ("kept", "cast")
     ],
+    "peaks": [{"peaks": "rough"}],
     "checkpoint_inputs": [{"checkpoint_inputs": "kept", "checkpointing": "block"}],
     "adapter_inputs": [
         {"adapter_inputs": name, "lora_rank": 8, "training_format": "pure"}
@@ -248,7 +249,7 @@ def test_what_a_split_rank_cannot_run_is_refused_with_a_hint(text: str) -> None:
 
 
 def test_a_setting_that_is_not_of_training_changes_nothing() -> None:
-    for name in ("inference_format", "is_served", "engine_kernels", "cache_format"):
+    for name in ("inference_format", "is_served", "engine_kernels", "cache_format", "peaks"):
         plain, other = (program("gpt2", how, "tp2") for how in (Configuration(), setting(name, 0)))
         assert np.array_equal(plain.ops.kind, other.ops.kind)
         assert (plain.ops.kind != OpKind.HOST_COPY).all()

@@ -1,5 +1,7 @@
 """Live, allocated, reserved, process: each is the one before and what is added to it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -112,3 +114,18 @@ def test_a_later_step_meets_the_segments_of_the_first(job, num_steps):
 @given(jobs())
 def test_less_than_what_lives_never_fits(job):
     assert not replay(job, batch=1, capacity_bytes=live_peak(job, 512) - 1).fits
+
+
+@given(jobs(), st.floats(1.0, 64.0))
+def test_shorter_sequences_before_the_longest_leave_segments_behind(job, seq):
+    """What is alive at the longest stays the same; what the process holds never shrinks by them."""
+    longer = replace(job, num_bytes=np.roll(job.num_bytes, 2, axis=1))
+    one, varied = (replay(longer, batch=1, seq=seq, varies=v) for v in (False, True))
+    assert varied.allocated_bytes >= one.allocated_bytes - MIB * len(job.birth)
+    assert varied.reserved_bytes >= one.allocated_bytes - MIB * len(job.birth)
+
+
+@given(jobs())
+def test_lengths_that_no_tensor_has_change_no_replay(job):
+    one, varied = (replay(job, batch=1, num_steps=17, varies=v) for v in (False, True))
+    assert one == varied

@@ -31,6 +31,7 @@ Loss = Literal[
 AdapterInputs = Literal["shared", "cast", "dropped"]
 CheckpointInputs = Literal["freed", "kept"]
 FrozenProducts = Literal["widened", "kept", "cast"]
+Peaks = Literal["measured", "derived", "rough"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,9 @@ class Configuration:
         adapter_inputs: What adapters read: what their layer reads (``shared``), an FP32 copy of it
             for FP32 adapters beside a narrow base (``cast``), or that after dropout, with its mask
             (``dropped``).
+        peaks: How well the memory of the software that runs the step is known: its peaks were
+            ``measured``, they are ``derived`` from the code of a trainer, or they are ``rough``, as
+            its lengths, its pictures or its code are not known. It widens what a peak may be.
     """
 
     precision: str = "bf16"
@@ -130,6 +134,7 @@ class Configuration:
     loss: Loss = "plain"
     results: Literal["held", "dropped"] = "held"
     adapter_inputs: AdapterInputs = "shared"
+    peaks: Peaks = "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
-from paceline.parallelism.memory.memory_fit import quantile_bytes
+from paceline.parallelism.memory.memory_fit import bound_bytes, peak_log_sigma, quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import find_training_profile
@@ -232,6 +232,8 @@ def _memory(
     saved_mid, saved_high = _saved(rows, chosen.groups, forecast, accumulates=accumulates)
     mid = forecast.steps.memory_mid_bytes[cell] - saved_mid
     high = forecast.steps.memory_high_bytes[cell] - saved_high
+    spreads = np.array([peak_log_sigma(how.peaks) for how in forecast.configurations])
+    high = bound_bytes(mid, high, spreads[rows.configuration][:, None])
     capacity = places.memory_bytes[rows.place][:, None]
     is_known = np.isfinite(forecast.steps.step_s[cell])
     return mid, high, is_known & (quantile_bytes(mid, high, confidence) <= capacity)

@@ -26,6 +26,8 @@ _LARGE_SEGMENT = 20 * 2**20
 _OWN_SEGMENT_FROM = 10 * 2**20
 _LARGE_ROUND = 2 * 2**20
 _NEVER = 2**61
+#: Steps of other lengths before the longest, where they vary; twice as many hold a tenth more.
+_NUMBERS = range(1, 17)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,15 +167,18 @@ def replay(
     seq: float = 1.0,
     capacity_bytes: float = math.inf,
     num_steps: int = 2,
+    varies: bool = False,
 ) -> ReplayedPeak:
     """Run a pass through the allocator.
 
     Args:
         lifetimes: Storages of a lowered pass in order.
         batch: Items per device.
-        seq: Sequence or past length.
+        seq: Sequence or past length; the longest one where lengths vary.
         capacity_bytes: What is left for segments: device memory less context and workspaces.
         num_steps: Steps; a second one meets the segments that the first has left.
+        varies: Whether shorter sequences come before the longest. Segments that fitted them stay,
+            too small for it: a process shows up to twice what is alive.
     """
     sizes = lifetimes.bytes_at(batch, seq)
     allocator = _Allocator(capacity_bytes)
@@ -181,7 +186,8 @@ def replay(
     try:
         for row in np.flatnonzero(lifetimes.is_resident()).tolist():
             allocator.take(int(sizes[row]))
-        for _ in range(num_steps):
+        for length in _lengths(seq) if varies else [seq] * num_steps:
+            sizes = lifetimes.bytes_at(batch, length)
             _run_step(allocator, _events(lifetimes, sizes), sizes)
     except _OutOfMemoryError:
         fits = False
@@ -190,6 +196,15 @@ def replay(
         reserved_bytes=float(allocator.peak_reserved_bytes),
         fits=fits,
     )
+
+
+def _lengths(longest: float) -> list[float]:
+    """Lengths of steps, the longest last: squares of evenly spread numbers, mixed.
+
+    Their mean is a third of the longest, as that of texts for fine-tuning is or less.
+    """
+    parts = (int(f"{number:b}"[::-1], 2) / 2 ** number.bit_length() for number in _NUMBERS)
+    return [*(max(round(longest * part**2), 1.0) for part in parts), longest]
 
 
 def _run_step(allocator: _Allocator, events: list[int], sizes: FloatArray) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from paceline.model.names.denoisers import Denoiser, denoiser_of
+from paceline.scoring.naming.stated_lengths import reaches_limit, stated_lengths
 from paceline.scoring.naming.stated_sizes import stated_sizes
 from paceline.scoring.tables import read_table
 from paceline.stack.trainers import trainer_of
@@ -68,6 +69,9 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         sharded = _FSDP.search(row.get("parallelism", ""))
         settings = _as_cast(settings, is_sharded=sharded is not None)
         settings = _as_hooked(settings, is_first=sharded is not None and not sharded["second"])
+    lengths = stated_lengths(remarks, row) if is_described else {}
+    if is_described and (not trainer.settings or (lengths and not reaches_limit(remarks, row))):
+        settings["peaks"] = "rough"
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
@@ -79,6 +83,7 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
         "batch_per_gpu": batch,
         "note": _NOTE_ALONE if batch else "",
+        **lengths,
     }
     return {name: value for name, value in found.items() if value}
 
