@@ -20,7 +20,7 @@ from watch_soak import write_part
 from paceline.errors import PacelineError
 
 HERE = Path(__file__).parent
-_SCRIPT = HERE / "watched" / "predicted.py"
+SCRIPT = HERE / "watched" / "predicted.py"
 _NAMES = (
     "wide perceptron",
     "deep perceptron",
@@ -49,7 +49,7 @@ def watched(name: str) -> tuple[str, float, float]:
     """
     for _ in range(_MOST_TRIES):
         with tempfile.NamedTemporaryFile() as verdict:
-            command = ("--", sys.executable, str(_SCRIPT), name)
+            command = ("--", sys.executable, str(SCRIPT), name)
             paceline("run", "--quiet", "--json", "--output", verdict.name, *command)
             said = json.loads(Path(verdict.name).read_text())
         if not any("in line for a core" in one for one in said["differences"]):

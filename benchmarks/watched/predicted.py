@@ -1,4 +1,4 @@
-"""Thirty steps of a model that is named: what a run of it is predicted to take."""
+"""Steps of a model that is named: NAME [STEPS [TIMES]], so many times the batch."""
 
 import itertools
 import sys
@@ -80,10 +80,12 @@ MODELS = {
 }
 
 make, data = MODELS[sys.argv[1]]
-model, x = make(), data()
+num_steps = int(sys.argv[2]) if len(sys.argv) > 2 else 30
+times = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+model, x = make(), torch.cat([data() for _ in range(times)])
 y = torch.randint(0, 10, (len(x),))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-for _step in range(30):
+for _step in range(num_steps):
     loss = nn.functional.cross_entropy(model(x), y)
     optimizer.zero_grad()
     loss.backward()

@@ -9,9 +9,11 @@ import pytest
 from tests.unit.watch.watched import script
 
 from paceline.app.main import main
+from paceline.app.truth.local_prediction import local_memory_bytes
 from paceline.errors import InvalidInputError, WorkerError
 from paceline.model.graph.graph import monomials
 from paceline.model.graph.store import read_workload
+from paceline.model.reading.load import load_workload
 from paceline.watch.captured import read_capture, workload_of
 from paceline.watch.capturing import capture
 
@@ -115,3 +117,16 @@ def test_a_script_takes_the_place_of_a_model(
 def test_a_model_and_a_script_are_one_too_many(capsys: pytest.CaptureFixture[str]):
     assert main(["predict", "gpt2", "--", "python", "train.py"]) == 2
     assert "two models" in capsys.readouterr().err
+
+
+def test_what_a_process_holds_before_its_first_step_is_part_of_its_memory():
+    workload = load_workload("resnet18", task="train", optimizer="sgd")
+    asked = {"batch": 8, "seq": 1, "microbatches": 1}
+    small = local_memory_bytes(workload, **asked, held_bytes=3e8)
+    large = local_memory_bytes(workload, **asked, held_bytes=5e8)
+    assert large.mid - small.mid == pytest.approx(2e8)
+    assert small.low < small.mid < small.high
+    gradients = 4 * workload.num_parameters
+    assert small.low > 3e8 + gradients  # And what passes from forward to backward.
+    more = local_memory_bytes(workload, **{**asked, "batch": 16}, held_bytes=3e8)
+    assert more.high - small.high > more.low - small.low > 0

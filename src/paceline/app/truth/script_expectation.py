@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paceline.app.requests.plan_request import read_calibration
-from paceline.app.truth.local_prediction import known_local_model, local_step_s
+from paceline.app.truth.local_prediction import (
+    known_local_model,
+    local_memory_bytes,
+    local_step_s,
+)
 from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.execution.conditions import fingerprint
-from paceline.execution.machine.probe import match_device
+from paceline.execution.machine.probe import match_device, probe_host
 from paceline.measurements.store import Store, default_store_folder
 from paceline.model.graph.store import save_workload
 from paceline.model.graph.workload import Workload
@@ -45,7 +50,7 @@ def expect_here(
     workload = workload_of(job, report, name=job.model)
     save_workload(workload, folder / MODEL_FILE)
     if device.get("kind") == "cpu":
-        return _on_this_cpu(job, workload, int(device.get("num_threads") or 1))
+        return _on_this_cpu(job, workload, device)
     name, memory = str(device.get("name") or ""), device.get("memory_bytes")
     if not job.precision:
         raise InvalidInputError(
@@ -62,7 +67,8 @@ def expect_here(
     return expected_of_job(job, workload, found, calibration=read_calibration(calibration))
 
 
-def _on_this_cpu(job: CapturedJob, workload: Workload, num_threads: int) -> Expectation:
+def _on_this_cpu(job: CapturedJob, workload: Workload, device: Mapping[str, Any]) -> Expectation:
+    num_threads = int(device.get("num_threads") or 1)
     model = known_local_model(Store(default_store_folder()), fingerprint(), num_threads)
     if model is None:
         raise MissingFactError(
@@ -86,7 +92,24 @@ def _on_this_cpu(job: CapturedJob, workload: Workload, num_threads: int) -> Expe
             f"this CPU is not measured with {job.world_size} processes at once",
             hint=f"`paceline ceilings --devices {job.world_size}` does",
         )
-    return Expectation(source=model.name, step_s=_plain(step_s))
+    told = Expectation(source=model.name, step_s=_plain(step_s))
+    held_bytes = float(device.get("held_bytes") or 0.0)
+    return _with_memory(told, job, workload, held_bytes, device.get("memory_bytes"))
+
+
+def _with_memory(
+    told: Expectation, job: CapturedJob, workload: Workload, held_bytes: float, limit: object
+) -> Expectation:
+    """The same with the process's memory, where it is known what the process began with."""
+    if not held_bytes:
+        return told
+    memory_bytes = local_memory_bytes(
+        workload, batch=job.batch, seq=job.seq or 1, microbatches=job.microbatches,
+        held_bytes=held_bytes,
+    )  # fmt: skip
+    machine_bytes = probe_host().host_memory_bytes
+    allowed = min(machine_bytes, float(limit)) if isinstance(limit, int) else machine_bytes
+    return replace(told, memory_bytes=memory_bytes, capacity_bytes=allowed)
 
 
 def _plain(step_s: Interval) -> Interval:

@@ -5,6 +5,7 @@ the user is called through one of ours, so that no traceback shows a frame of th
 """
 
 import operator
+import resource
 import sys
 
 import _paceline_observer as observer
@@ -184,6 +185,8 @@ class Marks:
         if device.type == "cuda":
             found = torch.cuda.get_device_properties(device)
             facts.update(name=found.name, memory_bytes=found.total_memory)
+        elif device.type == "cpu":
+            facts.update(memory_bytes=_allowed_bytes(), held_bytes=_resident_bytes("VmRSS:"))
         return facts
 
     def memory(self):
@@ -195,7 +198,7 @@ class Marks:
             cuda = self.torch.cuda
             seen = (cuda.max_memory_allocated(self.device), cuda.max_memory_reserved(self.device))
         else:
-            seen = (0, _peak_resident_bytes())
+            seen = (0, _resident_bytes("VmHWM:"))
         found = _scheduled()
         if max(seen) > 1.01 * max(self.seen_bytes):
             self.seen_bytes = seen
@@ -214,12 +217,19 @@ def _scheduled():
     return [{"event": "cores", "ran_ns": ran_ns, "stood_ns": stood_ns, "t": clock()}]
 
 
-def _peak_resident_bytes():
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith("VmHWM:"):
-                return 1024 * int(line.split()[1])
-    return 0
+def _resident_bytes(which):
+    """What the process holds of the machine's memory: ``VmRSS:`` now, ``VmHWM:`` at most."""
+    try:
+        with open("/proc/self/status") as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith(which))
+    except (OSError, StopIteration):
+        return 0
+
+
+def _allowed_bytes():
+    """The limit of the process's own data, where one is set."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _watch_backward(autograd, marks):
