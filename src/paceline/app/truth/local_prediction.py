@@ -25,8 +25,7 @@ from paceline.model.graph.graph import Phase
 from paceline.model.graph.workload import Workload
 from paceline.model.names.front_ends import default_front_end, front_end_of
 from paceline.planfile import Interval
-from paceline.prediction.memory.peak import live_at_peak, process_memory
-from paceline.prediction.prediction import Points
+from paceline.simulation.begun_process import begun_process_bytes
 from paceline.simulation.job import Job
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.simulator import simulate
@@ -40,8 +39,6 @@ PLAIN: Way = ("torch", "eager")
 
 #: What the engines' optimizers are called where models are traced: their SGD has momentum.
 _TRACED_OPTIMIZERS = {"sgd": "sgd-momentum", "sgd-plain": "sgd"}
-#: What libraries load and keep in the first steps: 20 to 80 MB in six scripts of PyTorch 2.13.
-_LOADED_MID_BYTES, _LOADED_HIGH_BYTES = 50e6, 120e6
 _FP32_BYTES = 4
 #: Outcomes of cells that no prediction is set beside: their models may not even build.
 _NOT_RUN = frozenset({"failed", "skipped"})
@@ -188,19 +185,10 @@ def local_memory_bytes(
         microbatches: Of a step.
         held_bytes: What the process held with its parameters, before its first step.
     """
-    points, added = Points.of([batch], seq=seq), process_memory("cpu")
-    cleared, kept = (
-        float(live_at_peak(_lowered_here(workload, accumulates=keeps).memory, points)[0][0])
-        for keeps in (False, True)
-    )
-    began_bytes = held_bytes - _FP32_BYTES * workload.num_parameters
-    mid_bytes = (kept if microbatches > 1 else cleared) * (1 + added.fragmentation_mid_frac)
-    high_bytes = kept * (1 + added.fragmentation_high_frac)
-    return Interval(
-        low=began_bytes + cleared,
-        mid=began_bytes + mid_bytes + _LOADED_MID_BYTES,
-        high=began_bytes + high_bytes + _LOADED_HIGH_BYTES,
-    )
+    return begun_process_bytes(
+        *(_lowered_here(workload, accumulates=keeps) for keeps in (microbatches > 1, True)),
+        batch=batch, seq=seq, began_bytes=held_bytes - _FP32_BYTES * workload.num_parameters,
+    )  # fmt: skip
 
 
 def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
