@@ -53,6 +53,7 @@ REWRITES = {
     "early kernels of an engine": {"engine_kernels": "early"},
     "portable kernels of an engine": {"engine_kernels": "portable"},
     "a cache in 8 bits": {"cache_format": "fp8"},
+    "a cache as wide as the step": {"cache_format": "wide"},
     "peaks derived": {"peaks": "derived"},
     "rough peaks": {"peaks": "rough"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},

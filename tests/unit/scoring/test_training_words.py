@@ -242,3 +242,22 @@ def test_networks_read_intervals_of_checkpoints_in_their_own_way(
     said = {"extra": "checkpoint_mode=seg2-stride4", "framework": "SimpleTuner", "seq_len": ""}
     how = reading(model=model, **said).configuration
     assert (how.checkpointing, how.checkpoint_blocks) == (checkpointing, blocks)
+
+
+@pytest.mark.parametrize(
+    ("said", "peak_seq", "peaks"),
+    [
+        ("packing=yes;mean_tokens_per_sample=500", None, "derived"),
+        ("packing=no (padded);mean_tokens_per_sample=500", 3000, "rough"),
+        ("packing=padding-free;mean_tokens_per_sample=500", 1125, "rough"),
+        ("packing=no;dataset=news (tokens: mean 300, max 9000)", None, "derived"),
+        ("packing=no;dataset=news", None, "rough"),
+    ],
+)
+def test_memory_of_lengths_that_vary_peaks_at_the_longest(
+    said: str, peak_seq: int | None, peaks: str
+) -> None:
+    """Six times a mean: of all four items where they are padded, else of one beside the others."""
+    found = reading(extra=f"recompute=full;{said}", seq_len="500")
+    assert found.peak_seq == peak_seq
+    assert found.configuration.peaks == peaks
