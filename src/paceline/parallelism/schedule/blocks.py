@@ -5,7 +5,6 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -64,6 +63,8 @@ from paceline.prediction.step.host_dispatch import (
 from paceline.prediction.step.timeline import waiting_end_s
 from paceline.prediction.uncertainty.posterior_correction import correction_of, traits_of
 
+#: More ops than any graph has.
+_MOST_OPS = 10_000_000
 #: Seconds of communication between tensor ranks and of tokens, in forward and in backward,
 #: (num_points, num_blocks) each.
 _Shared = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
@@ -473,18 +474,22 @@ def _busy_s(graph: Graph, calls: CallTable, program: Program, busy_s: FloatArray
 
     The same op of a module in the graph and in what runs: of its kind, phase and place.
     """
-    mine = _keys(graph.ops.kind, graph.ops.phase, graph.ops.module)
-    running = _keys(program.ops.kind, program.ops.phase, program.ops.module)
-    row = {key: op for op, key in enumerate(running)}
-    found = np.array([row.get(mine[op], -1) for op in calls.op.tolist()], dtype=np.int64)
-    return np.where(found >= 0, busy_s[:, found], 0.0)
+    num_modules = 1 + max(len(graph.modules), len(program.modules))
+    mine = _keys(graph.ops.kind, graph.ops.phase, graph.ops.module, num_modules)
+    running = _keys(program.ops.kind, program.ops.phase, program.ops.module, num_modules)
+    asked, order = mine[calls.op], np.argsort(running)
+    found = order[np.minimum(np.searchsorted(running[order], asked), len(order) - 1)]
+    return np.where(running[found] == asked, busy_s[:, found], 0.0)
 
 
-def _keys(*columns: npt.NDArray[np.integer]) -> list[tuple[int, ...]]:
-    """Rows that name an op, equal ones told apart by how many came before."""
-    count: Counter[tuple[int, ...]] = Counter()
-    keys = []
-    for row in zip(*(column.tolist() for column in columns), strict=True):
-        keys.append((*row, count[row]))
-        count[row] += 1
-    return keys
+def _keys(
+    kind: npt.NDArray[np.integer], phase: npt.NDArray[np.integer], module: npt.NDArray[np.integer],
+    num_modules: int,
+) -> IntArray:  # fmt: skip
+    """A number for each op, equal ones told apart by how many came before."""
+    alike = (kind.astype(np.int64) * len(Phase) + phase) * num_modules + module
+    order = np.argsort(alike, kind="stable")
+    ordered = alike[order]
+    before = np.empty_like(order)
+    before[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    return np.asarray(alike * _MOST_OPS + before, dtype=np.int64)
