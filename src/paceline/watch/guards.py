@@ -241,7 +241,10 @@ def _lost(look: Look) -> Iterator[Notice]:
     silent = [
         one
         for one, is_gone in zip(look.ranks, look.gone, strict=False)
-        if is_gone and one.steps and not one.has_ended and "failure" not in one.events
+        if is_gone
+        and (one.steps or one.world_size > 1)  # One that ends at once leaves its steps unwritten.
+        and not one.has_ended
+        and "failure" not in one.events
     ]
     if not failed or not silent:
         return
