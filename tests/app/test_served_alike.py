@@ -124,7 +124,7 @@ def test_devices_share_every_layer_where_one_cannot_hold_the_model() -> None:
     assert alone.status == "out of memory"
     assert (four.status, four.tensor_degree) == ("fits", 4)
     assert any("4 of 4 devices share every layer (tp4)" in said for said in grid.assumptions)
-    small = paceline.predict(MODEL, task="infer", device="h100", batch=(1,), devices=(4,))
+    small = paceline.predict(MODEL, task="infer", device="h100", batch=(8,), devices=(4,))
     assert small.cells[0].tensor_degree == 1
 
 

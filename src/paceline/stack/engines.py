@@ -24,6 +24,8 @@ USUAL_ENGINE = "vllm"
 #: Runs everything else.
 USUAL_LOOP = "torch"
 
+#: What drives devices that run no other platform's kernels.
+_OWN_DRIVERS = frozenset({"mps", "xpu"})
 _ENGINES = "engines.toml"
 #: What may stand behind a name.
 _RELEASE = r"(?:[ /=:@v-]*(?P<release>\d+\.\d+)\S*)?"
@@ -175,7 +177,7 @@ class EngineProfile:
 
     def serves_on(self, device: Device, platform: str) -> bool:
         """Whether it has kernels for a device on its platform, or for what drives it by itself."""
-        drivers = {platform, device.generation.platform}
+        drivers = {platform, *(_OWN_DRIVERS & {device.generation.platform})}
         if self.platforms and not drivers & set(self.platforms):
             return False
         if platform != "cuda" or self.least_capability is None:
