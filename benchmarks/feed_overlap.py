@@ -86,10 +86,11 @@ class _Counted(Late):
 def infer() -> None:
     """Time of a whole inference with a device that waits, against the slowest of its stages.
 
-    The input alone is timed before and after each; of three turns the middle one counts.
+    The input alone is timed before and after each; of five turns the middle one counts
+    (of three where the device is the slower).
     """
     from paceline import loop
-    from paceline.loop.inferring.inference import AHEAD, _run
+    from paceline.loop.inferring.inference import AHEAD, PART_ROWS, _run
     from paceline.loop.inferring.parts import Parts
 
     first_in_line(is_asleep=False)
@@ -105,12 +106,12 @@ def infer() -> None:
     print("|---|---|---|---|---|---|")
     for ratio in (0.25, 0.5, 1.0, 2.0, 4.0):
         alone, turns = [_alone_s(fed)], []
-        for turn in range(3):
+        for turn in range(5 if ratio <= 1 else 3):
             device_s = ratio * statistics.median(alone)
             run = _waiting(device_s * batch / count)
             with tempfile.TemporaryDirectory() as folder:
                 start = time.perf_counter()
-                parts = Parts(f"{folder}/labels.parquet", str(turn), count, 1024)
+                parts = Parts(f"{folder}/labels.parquet", str(turn), count, PART_ROWS)
                 found = _run(fed, run, parts, 0, False)
                 parts.join()
                 total_s = time.perf_counter() - start
@@ -119,7 +120,7 @@ def infer() -> None:
             input_s = statistics.mean(alone[-2:])
             share = total_s / max(input_s, slept_s)
             turns.append((share, input_s, slept_s, found["after_s"], total_s))
-        share, *seconds = sorted(turns)[1]
+        share, *seconds = sorted(turns)[len(turns) // 2]
         print("| {:g} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {:.3f} |".format(
             ratio, *seconds, share), flush=True)  # fmt: skip
 

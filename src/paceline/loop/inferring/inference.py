@@ -22,8 +22,8 @@ from ..feeding.feeder import IMAGENET, feed
 from .parts import Parts
 from .runtimes import open_model
 
-_PART_ROWS = 4096
-_QUEUED = 4
+PART_ROWS = 4096
+_QUEUED = 8
 _NO_LABEL = -1
 #: Batches of bytes ahead, for the input to go on while it is the faster one for a moment.
 AHEAD = 8
@@ -50,7 +50,7 @@ def infer(request, say):
         threads=1 if one_by_one else request["threads"], ahead=1 if one_by_one else AHEAD, say=say,
     )  # fmt: skip
     count = len(fed.reader)
-    part_rows = max(1, (request["part"] or _PART_ROWS) // batch) * batch
+    part_rows = max(1, (request["part"] or PART_ROWS) // batch) * batch
     parts = Parts(request["out"], _question(request), count, part_rows)
     if parts.is_complete():
         return {"num_rows": count, "num_done_before": count, "is_complete": True}
