@@ -45,6 +45,8 @@ _PACKING: tuple[CeilingKind, ...] = (
 )  # fmt: skip
 #: What rates of models differ from ceilings, by kind of work, and steps from what rates say.
 _PRIOR_LOG_SIGMA = 0.25
+#: Likewise where the kernels are another library's than those that the ceilings measured.
+_OTHER_LOG_SIGMA = 1.0
 _NOISE_LOG_SIGMA = 0.05
 _LEAST_LOG_SIGMA = 0.08
 
@@ -136,6 +138,11 @@ def _without_operands(ceilings: Mapping[CeilingKind, Ceiling]) -> dict[CeilingKi
     }
 
 
+def with_other_kernels(model: LocalModel) -> LocalModel:
+    """A model of kernels that no ceiling measured: its rates are known to a factor of e."""
+    return replace(model, rate_covariance=_OTHER_LOG_SIGMA**2 * np.eye(len(Work)))
+
+
 def predict_local(model: LocalModel, work: StepWork, *, num_devices: int = 1) -> LocalStep | None:
     """Step time of ``work`` on so many processes; None for a number that was never measured."""
     alone_s = float(work.amounts @ (1 / model.rates))
@@ -166,10 +173,12 @@ def fit_local(model: LocalModel, pairs: Sequence[tuple[StepWork, float]]) -> Loc
     theta = start.copy()
     amounts = np.stack([work.amounts for work, _ in pairs])
     measured = np.log([seconds for _, seconds in pairs])
+    precision = np.linalg.inv(model.rate_covariance)
+    root = np.linalg.cholesky(precision).T
     for _ in range(30):
         residual, slope = _linearize(theta, amounts, measured)
-        system = np.vstack([slope / _NOISE_LOG_SIGMA, np.eye(len(theta)) / _PRIOR_LOG_SIGMA])
-        target = np.concatenate([residual / _NOISE_LOG_SIGMA, (start - theta) / _PRIOR_LOG_SIGMA])
+        system = np.vstack([slope / _NOISE_LOG_SIGMA, root])
+        target = np.concatenate([residual / _NOISE_LOG_SIGMA, root @ (start - theta)])
         change = np.linalg.lstsq(system, target, rcond=None)[0]
         theta += np.clip(change, -0.5, 0.5)
     residual, slope = _linearize(theta, amounts, measured)
@@ -177,9 +186,7 @@ def fit_local(model: LocalModel, pairs: Sequence[tuple[StepWork, float]]) -> Loc
     return replace(
         model,
         rates=np.exp(theta),
-        rate_covariance=np.asarray(
-            np.linalg.inv(known + np.eye(len(theta)) / _PRIOR_LOG_SIGMA**2), dtype=np.float64
-        ),
+        rate_covariance=np.asarray(np.linalg.inv(known + precision), dtype=np.float64),
         log_sigma=max(_LEAST_LOG_SIGMA, 1.5 * float(np.sqrt(np.mean(residual**2)))),
         num_records=len(pairs),
     )

@@ -13,7 +13,13 @@ from paceline.execution.ceilings import SOURCE as CEILINGS
 from paceline.execution.ceilings import measure_ceilings, summarize_ceilings
 from paceline.execution.cells import DEFAULT_SEQ
 from paceline.execution.conditions import Place, Settings
-from paceline.execution.machine_model import LocalModel, fit_local, predict_local, start_model
+from paceline.execution.machine_model import (
+    LocalModel,
+    fit_local,
+    predict_local,
+    start_model,
+    with_other_kernels,
+)
 from paceline.execution.machine_work import StepWork, step_work
 from paceline.execution.recording import SOURCE as STEPS
 from paceline.execution.stacks import Stack
@@ -113,7 +119,9 @@ def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | No
 def _of_way(start: LocalModel, records: Sequence[Record], way: Way) -> LocalModel | None:
     """The model of steps of one way; None where nothing of another way than plain was measured."""
     lessons = [record for record in records if _is_lesson(record, way)]
-    return calibrated(start, lessons) if lessons or way == PLAIN else None
+    if way != PLAIN:
+        return calibrated(with_other_kernels(start), lessons) if lessons else None
+    return calibrated(start, lessons)
 
 
 def _way(record: Record) -> Way:
@@ -345,10 +353,13 @@ def _lowered(
 def _lowered_here(
     workload: Workload, compiler: Compiler = "eager", *, accumulates: bool = False
 ) -> LoweredPass:
-    """What one step asks of a CPU in FP32, where optimizers take tensors one by one."""
+    """What one step asks of a CPU in FP32, where optimizers take tensors one by one.
+
+    A compiler makes one kernel of what an optimizer does to a tensor.
+    """
     configuration = Configuration(
         precision="fp32", platform="cpu", channels_last=False, compiler=compiler,
-        optimizer_kernel="plain", accumulates=accumulates,
+        optimizer_kernel="plain" if compiler == "eager" else "fused", accumulates=accumulates,
     )  # fmt: skip
     passes = RankPasses.of(Job(workload=workload, configuration=configuration))
     return next(iter(passes.lowered.values()))

@@ -96,10 +96,8 @@ def _prepare_tensorflow(request):
 
 
 def _prepare_jax(request):
-    flags = []
-    if request.get("threads") == 1:
-        flags.append("--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags]).strip()
+    if request.get("threads") and request.get("device") == "cpu":
+        _keep_to(request["threads"])
     import jax
 
     if request.get("num_devices", 1) > 1 and request.get("device") == "cpu":
@@ -111,6 +109,12 @@ def _prepare_torch(request):
 
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
+
+
+def _keep_to(count):
+    """Leave this process so many processors: XLA sizes its threads by them, and by no setting."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
 class _TensorFlowBackend(object):
