@@ -23,12 +23,12 @@ HOMES = {
 __all__ = sorted(HOMES)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
     if name not in HOMES:
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
     return getattr(import_module(__name__ + "." + HOMES[name]), name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return __all__

@@ -246,3 +246,13 @@ def test_of_services_about_as_cheap_the_one_with_fewer_machines_stands_first():
     assert search.objective[first] <= cheapest * 1.1 * np.exp(standing.log_sigma[first])
     simplest = complexity(search.kinds[likely]) == complexity(search.kinds[first])
     assert nodes[first] == nodes[likely][simplest].min()
+
+
+@pytest.mark.parametrize("epochs", [1, 8])
+def test_a_job_that_is_short_on_one_device_is_not_spread(epochs):
+    search = search_of("resnet50", Work(num_epochs=epochs))
+    likely = Standing.of(search).near(competing(search, search.is_feasible))
+    is_alone = search.candidates.num_devices == 1
+    is_short = is_alone & (search.evaluation.time_s < 3600)
+    assert (is_short[likely].any(), (~is_alone[likely]).any()) == (True, True)
+    assert is_alone[select(search).best]

@@ -47,6 +47,8 @@ _MATTERS_S = 60.0
 _SAME_FACTOR = 1.25
 #: So is what passes while a machine is set up: this long beside every time, for what it costs.
 _SAME_S = 900.0
+#: A job of so long, half a working day, is not spread where one device is as good.
+_SHORT_S = 4 * HOUR_S
 #: Share of a step's variance that steps of its model have in common on all devices: of 1,639 pairs
 #: of GPUs in Lambda's PyTorch suite, each pair on one model, without the worst twentieth of errors.
 _WITHIN_MODEL_FRAC = 0.35
@@ -416,6 +418,8 @@ def competing(search: Search, mask: BoolArray, objective: FloatArray | None = No
 def preferred_words(search: Search, first: int, other: int) -> str:
     """Why one of two plans that are not told apart stands first, as the end of a sentence."""
     order = _order(search)[:, [first, other]]
+    if order[0, 0] < min(order[0, 1], 0):
+        return "needs one device alone"
     words = (
         "has the simpler strategy", "takes fewer machines",
         "is cheaper" if _is_of_time(search) else "is faster", "takes fewer devices",
@@ -434,15 +438,18 @@ def dependability(place: Place) -> int:
 def _order(search: Search) -> FloatArray:
     """Complexity, machines, time in steps of what is called the same, devices, dependability.
 
-    Where time is what is to be small, cost takes its place.
+    A job that is short on one device is simpler there than any that is spread. Where time is what
+    is to be small, cost takes its place.
     """
     candidates, evaluation = search.candidates, search.evaluation
     other = evaluation.pareto_cost if _is_of_time(search) else evaluation.pareto_time
     with np.errstate(invalid="ignore", divide="ignore"):
         steps = np.floor(np.log(other + _same_at_least(search)) / np.log(_SAME_FACTOR))
     dependable = np.array([dependability(place) for place in search.found.places], dtype=float)
+    is_short_alone = (candidates.num_devices == 1) & (evaluation.time_s <= _SHORT_S)
     return np.stack([
-        complexity(search.kinds), candidates.num_nodes, steps, candidates.num_devices,
+        complexity(search.kinds) - is_short_alone, candidates.num_nodes, steps,
+        candidates.num_devices,
         -dependable[candidates.place],
     ])  # fmt: skip
 
