@@ -21,7 +21,7 @@ ADAPTERS = "lora_rank=8,frozen_weights=int4"
 def planned(rewrite: str = ""):
     return plan(
         "gpt2", tokens="1B", device="a100", max_devices=1, as_of=DAY, compiler="eager",
-        precision="bf16", rewrite=rewrite, pin="batch=4",
+        precision="bf16", rewrite=rewrite, pin="batch=4", global_batch=4,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
         trains_all: Whether every parameter is trained, rather than adapters beside a frozen model.
 
     >>> trainer_of("torchtune", trains_all=True).settings
-    'training_format=pure,loss=chunked,results=dropped'
+    'training_format=pure,loss=chunked,results=dropped,peaks=derived'
     >>> trainer_of("PyTorch", trains_all=True)
     Trainer(name='another trainer', settings='', dropout=0)
     """

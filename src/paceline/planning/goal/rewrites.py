@@ -71,7 +71,7 @@ def with_usual(
         UnknownNameError: A release that has no date.
 
     >>> with_usual("loss=wide", "torchtune", is_training=True, leaving=("optimizer_kernel",))
-    'training_format=pure,loss=chunked,results=dropped,loss=wide'
+    'training_format=pure,loss=chunked,results=dropped,peaks=derived,loss=wide'
     """
     trains_all = "lora_rank" not in rewrite
     usual = usual_settings(framework, is_training=is_training, trains_all=trains_all)

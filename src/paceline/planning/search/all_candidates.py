@@ -317,8 +317,9 @@ def _candidates(
             search_whole,  # meshes and schedules: only if needed
         )
 
-        whole = search_whole(ground, first, _evaluation(ground, first, None), node_counts)
-        first = first if whole is None else without_searched(first, forecast, whole)
+        evaluation = _evaluation(ground, first, None)
+        whole, searched = search_whole(ground, first, evaluation, node_counts)
+        first = first if whole is None else without_searched(first, forecast, searched)
     rows = [more for more in (whole, search_together(ground)) if more is not None]
     if not rows:
         return first, None

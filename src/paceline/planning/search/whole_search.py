@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import is_rough
@@ -47,22 +47,27 @@ def search_whole(
     candidates: CandidateTable,
     evaluation: Evaluation,
     node_counts: Sequence[int],
-) -> WholeStrategies | None:
-    """Search complete strategies; None where none fits.
+) -> tuple[WholeStrategies | None, IntArray]:
+    """Search complete strategies.
 
     Args:
         ground: What is asked, and where it could run.
         candidates: Of the first search.
         evaluation: Their figures.
         node_counts: Machine counts to try.
+
+    Returns:
+        The best strategies, None where none fits, and the places that were searched.
     """
     rows: list[WholeStrategies] = []
+    places: list[int] = []
     front = _simple_front(ground, candidates, evaluation)
     for members in _shortlist(ground, candidates, evaluation):
         configuration = known_configuration(ground, members[0], _HALF_PRECISIONS)
         if configuration is not None:
             rows += _searched(_Kind(ground, members, configuration), node_counts, front)
-    return WholeStrategies.of(rows) if rows else None
+            places += members
+    return WholeStrategies.of(rows) if rows else None, np.array(places, dtype=np.int64)
 
 
 def _shortlist(

@@ -101,17 +101,17 @@ def is_searched_whole(question: Question) -> bool:
 
 
 def without_searched(
-    candidates: CandidateTable, forecast: Forecast, whole: WholeStrategies
+    candidates: CandidateTable, forecast: Forecast, places: IntArray
 ) -> CandidateTable:
     """The candidates without tensor groups in places where the search has better figures of them.
 
     Args:
         candidates: Of the first search.
         forecast: What they are made of.
-        whole: What was searched.
+        places: Those that were searched, also those where no strategy can gain.
     """
     is_group = forecast.tensor_degree[candidates.configuration] > 1
-    is_searched = np.isin(candidates.place, whole.candidates.place)
+    is_searched = np.isin(candidates.place, places)
     return candidates.take(np.flatnonzero(~(is_group & is_searched)))
 
 

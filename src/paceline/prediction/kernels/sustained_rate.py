@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import OpKind, Phase
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.device_kinds import kind_facts, runs_of
-from paceline.prediction.devices import DeviceTable
+from paceline.prediction.devices import PEAK_KEYS, DeviceTable
 from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.conv_transforms import operations_frac
 from paceline.prediction.kernels.groups import Group, groups_of_rows
@@ -125,7 +125,8 @@ def sustained_row_s(
         calibration: What an operation draws.
     """
     flop = shapes.launches * power_flop(lowered, shapes, calibration)
-    burst_flop_per_s = flop * _energies(devices) / np.maximum(device_s, 1e-12)
+    energies = _energies(devices) * _widened(lowered, devices, calibration)
+    burst_flop_per_s = flop * energies / np.maximum(device_s, 1e-12)
     frac = clock_frac(devices.tdp_w[:, None, None], burst_flop_per_s, power_budget(calibration))
     return (device_s / frac).astype(device_s.dtype)
 
@@ -142,6 +143,19 @@ def power_flop(lowered: LoweredPass, shapes: OpShapes, calibration: Calibration)
     dtypes = lowered.costs.matmul_dtype[on_matrix_units].tolist()
     share[on_matrix_units] = [known[ELEMENT_BYTES[one]] for one in dtypes]
     return (shapes.flop * share).astype(np.float32)
+
+
+def _widened(lowered: LoweredPass, devices: DeviceTable, calibration: Calibration) -> Array:
+    """Energy of an operation over that of its format, (D, 1, R).
+
+    Kernels widen operands of 4 bits to 16 where a device has no units for them.
+    """
+    known = calibration.constants["operation_energy"]
+    is_narrow = lowered.costs.matmul_dtype == int(DType.FP4)
+    lacks = np.isnan(devices.peaks[:, PEAK_KEYS.index("fp4")])
+    wider = known[ELEMENT_BYTES[DType.BF16]] / known[ELEMENT_BYTES[DType.FP4]]
+    factor = np.where(lacks[:, None] & is_narrow, wider, 1.0)
+    return factor[:, None, :].astype(np.float32)
 
 
 def power_s(flop: Array, devices: DeviceTable, calibration: Calibration) -> Array:
