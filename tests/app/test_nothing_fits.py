@@ -94,3 +94,13 @@ def test_devices_without_any_answer_are_no_success(
     answer = json.loads(outcome.out)
     assert answer["cells"] == []
     assert answer["unanswered"][0]["reason"] in outcome.err
+
+
+@pytest.mark.parametrize("model", ["mnist-cnn", "llama-3-8b"])
+def test_where_no_machine_is_left_that_is_said_whatever_the_size(
+    model: str, run: Callable[..., Outcome]
+) -> None:
+    outcome = run("plan", model, "--cloud", "own", "--max-devices", "64")
+    unlimited = run("plan", model, "--cloud", "own")
+    assert (outcome.status, unlimited.status) == (4, 4)
+    assert "\nhint: " in unlimited.err

@@ -236,11 +236,13 @@ def flop_bound_s(question: Question, catalog: Catalog) -> float:
         catalog: Devices and offers.
 
     Returns:
-        Zero where no peak of a device is known whose price is ranked.
+        Zero where no device is for rent, or no peak of one is known whose price is ranked.
     """
     ground, table = _ground(_Unlimited.of(question, catalog))
     forecast, amount = choose_forecast(ground), question.job.amount
     per_item = forecast.steps.flop * forecast.tensor_degree[:, None, None] / forecast.batch
+    if not per_item.size:
+        return 0.0
     flop = float(np.nanmin(per_item)) * (amount.items_per_epoch or 0) * amount.num_epochs
     precisions = {find_precision(one.precision) for one in forecast.configurations}
     ranked = [ground.devices[index] for index in np.unique(table.device[table.is_ranked])]
