@@ -419,7 +419,8 @@ def preferred_words(search: Search, first: int, other: int) -> str:
     """Why one of two plans that are not told apart stands first, as the end of a sentence."""
     order = _order(search)[:, [first, other]]
     if order[0, 0] < min(order[0, 1], 0):
-        return "needs one device alone"
+        is_owned = search.found.places[int(search.candidates.place[first])].is_owned
+        return "is at hand" if is_owned else "needs one device alone"
     words = (
         "has the simpler strategy", "takes fewer machines",
         "is cheaper" if _is_of_time(search) else "is faster", "takes fewer devices",
@@ -438,18 +439,20 @@ def dependability(place: Place) -> int:
 def _order(search: Search) -> FloatArray:
     """Complexity, machines, time in steps of what is called the same, devices, dependability.
 
-    A job that is short on one device is simpler there than any that is spread. Where time is what
-    is to be small, cost takes its place.
+    A job that is short on one device is simpler there than any that is spread, but on a machine at
+    hand. Where time is what is to be small, cost takes its place.
     """
     candidates, evaluation = search.candidates, search.evaluation
     other = evaluation.pareto_cost if _is_of_time(search) else evaluation.pareto_time
     with np.errstate(invalid="ignore", divide="ignore"):
         steps = np.floor(np.log(other + _same_at_least(search)) / np.log(_SAME_FACTOR))
     dependable = np.array([dependability(place) for place in search.found.places], dtype=float)
+    is_owned = np.array([place.is_owned for place in search.found.places])[candidates.place]
+    rank = complexity(search.kinds)
     is_short_alone = (candidates.num_devices == 1) & (evaluation.time_s <= _SHORT_S)
+    is_simpler = is_short_alone | (is_owned & (rank <= _UNSPLIT_RANK))
     return np.stack([
-        complexity(search.kinds) - is_short_alone, candidates.num_nodes, steps,
-        candidates.num_devices,
+        rank - is_simpler, candidates.num_nodes, steps, candidates.num_devices,
         -dependable[candidates.place],
     ])  # fmt: skip
 
