@@ -57,6 +57,7 @@ def test_all_devices_write_one_request_where_that_is_sooner(
         ("mobilenet_v3", ("--compiler", "compiled")),
         ("retinanet", ("--compiler", "compiled")),
         ("bert-base", ("--framework", "onnxruntime")),
+        ("efficientnet_b0", ()),
     ],
 )
 def test_8_bits_are_of_products_where_people_mean_them(

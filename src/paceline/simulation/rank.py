@@ -343,9 +343,11 @@ def _check_weights(lowered: LoweredPass) -> None:
     is_narrow = ELEMENT_BYTES[precision.weight_dtype] < ELEMENT_BYTES[precision.activation_dtype]
     is_kept = lowered.parameter_bytes > _NARROW_FRAC * half_bytes
     if is_narrow and is_kept and not is_training:
+        in_8_bits = "--precision int8-full" if precision.name != "int8-full" else "it"
         raise InvalidInputError(
             f"weights in {precision.name} are not predicted for this model: most are no matrices",
-            hint="use --precision int8-full, which multiplies in 8 bits, or bf16 or fp16",
+            hint=f"use {in_8_bits} with --compiler compiled, which multiplies in 8 bits, or bf16 "
+            "or fp16",
         )
 
 

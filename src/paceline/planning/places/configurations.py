@@ -126,6 +126,9 @@ def choose_configurations(
         for precision in _precisions(support, goal, is_small=is_small, released=formats):
             if precision == "int8" and is_quantised_whole and "int8-full" in support.precisions:
                 precision = "int8-full"
+            # Convolutions in 8 bits are kernels of compiled engines.
+            is_whole = precision == "int8-full" and is_quantised_whole
+            wanted = () if is_whole else preferred
             plain = Configuration(
                 precision=precision, checkpointing=checkpointing, platform=platform,
                 widens_in_kernels=precision in WIDENED_IN_KERNELS,
@@ -134,7 +137,7 @@ def choose_configurations(
             if service is not None and is_served:
                 ways = [service.configured(plain)]
             else:
-                ways = [replace(plain, compiler=c) for c in _compilers(support, goal, preferred)]
+                ways = [replace(plain, compiler=c) for c in _compilers(support, goal, wanted)]
             for configuration in ways:
                 rows.setdefault(configuration, []).append(row)
     return tuple(

@@ -41,7 +41,7 @@ UInt64Array = npt.NDArray[np.uint64]
 
 #: `STATED_CHANCE` in standard deviations.
 _Z = normal_quantile(STATED_CHANCE)
-#: Nor for what a person earns in so long, who reads about it.
+#: A gain of less than a person earns in so long, who reads about it, does not matter either.
 _MATTERS_S = 60.0
 #: Times that differ by less than this factor are called the same; costs likewise.
 _SAME_FACTOR = 1.25
