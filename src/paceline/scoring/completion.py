@@ -59,14 +59,17 @@ def read_published(path: Path) -> tuple[Row, ...]:
 
 
 def _remarked(row: Cells) -> Cells:
-    """Inputs among the remarks ``key=value`` of the column ``extra``, which mixes both.
+    """Inputs among the remarks ``key=value`` of the column ``extra``, and beside the unit.
 
     >>> _remarked({"extra": "model=base; throughput=12; beam size=5"})
     {'variant': 'base', 'compiler_flags': 'beam=5'}
+    >>> _remarked({"unit": "images/s (1024 x 1024, 20 steps)"})
+    {'num_steps': '20'}
     """
     found: Cells = {}
-    for pair in row.get("extra", "").split(";"):
-        key, _, value = (part.strip() for part in pair.partition("="))
+    pairs = [pair.partition("=")[::2] for pair in row.get("extra", "").split(";")]
+    for key, value in [("unit", row.get("unit", "")), *pairs]:
+        key, value = key.strip(), value.strip()
         for known in read_table("extra_inputs.csv"):
             match = re.fullmatch(known["value"], value, re.IGNORECASE)
             if match and known["key"] == key.lower():
