@@ -11,8 +11,6 @@ import hashlib
 import struct
 from collections import namedtuple
 
-import torch
-
 _ROUNDS = 6
 _LOW_32 = 0xFFFFFFFF
 #: Positions that are permuted at a time: a few milliseconds, and no call per batch.
@@ -33,12 +31,13 @@ def permuted(positions, count, seed, epoch):
     """Samples that stand at positions of a shuffled epoch.
 
     Args:
-        positions: Integer tensor with values of 0 to `count` - 1.
+        positions: 64-bit integers of 0 to `count` - 1, a tensor or a NumPy array.
         count: Samples of the epoch.
         seed: Of the run.
         epoch: Number of the epoch.
 
-    >>> sorted(permuted(torch.arange(5), 5, seed=1, epoch=0).tolist())
+    >>> import numpy
+    >>> sorted(permuted(numpy.arange(5), 5, seed=1, epoch=0).tolist())
     [0, 1, 2, 3, 4]
     """
     bits = max(2, (count - 1).bit_length())
@@ -79,6 +78,8 @@ def samples_at(epoch, begin, end):
         return epoch.indices[begin:end]
     if not epoch.is_shuffled:
         return list(range(begin, end))
+    import torch
+
     return permuted(torch.arange(begin, end), epoch.count, epoch.seed, epoch.epoch).tolist()
 
 

@@ -26,8 +26,8 @@ from torch.utils.data import DataLoader, Dataset
 from paceline import loop
 from paceline.loop import layout
 from paceline.loop.parallel import devices
+from paceline.loop.parallel.choice import planned
 from paceline.loop.parallel.notation import parse
-from paceline.loop.parallel.parallelize import planned
 
 _GENERATED = "generated"
 _NUM_GENERATED = 2048

@@ -13,6 +13,7 @@ from paceline.loop.errors import LoopError  # noqa: E402
 from paceline.loop.parallel import notation, parallelize, tensor_parallel  # noqa: E402
 from paceline.loop.parallel import pairs as flow  # noqa: E402
 from paceline.loop.parallel.blocks import blocks, units  # noqa: E402
+from paceline.loop.parallel.choice import CHOICE_VARIABLE  # noqa: E402
 
 #: Of two ranks, few steps: all kinds once, half of them in microbatches.
 _QUICK = [
@@ -89,10 +90,10 @@ def test_one_process_needs_no_group():
 
 
 def test_the_choice_of_a_plan_comes_by_the_environment(monkeypatch):
-    monkeypatch.setenv(parallelize.CHOICE_VARIABLE, '{"strategy": "dp4", "precision": "bf16"}')
+    monkeypatch.setenv(CHOICE_VARIABLE, '{"strategy": "dp4", "precision": "bf16"}')
     with pytest.raises(LoopError, match="has 4 ranks, and 1 processes run"):
         parallelize.parallelize(GPT(), _sgd)
-    monkeypatch.setenv(parallelize.CHOICE_VARIABLE, "dp4")
+    monkeypatch.setenv(CHOICE_VARIABLE, "dp4")
     with pytest.raises(LoopError, match="holds no choice"):
         parallelize.parallelize(GPT(), _sgd)
 

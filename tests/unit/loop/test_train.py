@@ -7,14 +7,14 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 
 from paceline.loop import LoopError, layout, resuming, train  # noqa: E402
-from paceline.loop.parallel import parallelize  # noqa: E402
+from paceline.loop.parallel.choice import CHOICE_VARIABLE  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch, tmp_path):
     monkeypatch.setattr(layout, "_chosen", None)
     monkeypatch.setattr(resuming, "_runs", {})
-    for name in ("WORLD_SIZE", parallelize.CHOICE_VARIABLE):
+    for name in ("WORLD_SIZE", CHOICE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -37,7 +37,7 @@ def test_a_decoder_learns_the_next_token(tmp_path, capsys, ending):
 
 
 def test_the_example_is_one_microbatch(monkeypatch):
-    monkeypatch.setenv(parallelize.CHOICE_VARIABLE, '{"strategy": "pp2@1f1b/mb4"}')
+    monkeypatch.setenv(CHOICE_VARIABLE, '{"strategy": "pp2@1f1b/mb4"}')
     assert train.example_of(_given(data="x")).shape == (4, 12)
     assert train.example_of(_given(data="x", window=0, size=8)).shape == (4, 3, 8, 8)
 

@@ -6,8 +6,6 @@ weights that nothing trains.
 """
 
 import inspect
-import json
-import os
 import sys
 
 import torch
@@ -18,11 +16,10 @@ from .. import layout
 from ..errors import LoopError
 from . import devices
 from .blocks import blocks, units
+from .choice import planned
 from .microbatches import Made, is_sharded, keeps_sharded, remember
 from .notation import PRECISIONS, parse, refusals, size
 
-#: What `paceline run PLAN` sets: the choice of the plan, as JSON.
-CHOICE_VARIABLE = "PACELINE_CHOICE"
 #: Whether buffers are sent before each forward pass: what newer releases of PyTorch call it.
 _SYNC_BUFFERS = (
     "forward_sync_buffers"
@@ -97,27 +94,6 @@ def _keep_apart(optimizer):
             kinds.setdefault(mesh and mesh.mesh_dim_names, []).append(weight)
         groups += [dict(group, params=weights) for weights in kinds.values()]
     optimizer.param_groups[:] = groups
-
-
-def planned():
-    """The plan's choice that this process was started with, as a mapping; empty without one.
-
-    Raises:
-        LoopError: The variable holds something else.
-    """
-    text = os.environ.get(CHOICE_VARIABLE)
-    if not text:
-        return {}
-    try:
-        choice = json.loads(text)
-    except ValueError:
-        choice = None
-    if not isinstance(choice, dict):
-        raise LoopError(
-            "`%s` holds no choice of a plan" % CHOICE_VARIABLE,
-            "unset it, or start with `paceline run PLAN -- …`",
-        )
-    return choice
 
 
 def read_strategy(text, ranks):

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 import warnings
-from collections import namedtuple
 
 import torch
 import torch.distributed as dist
@@ -17,9 +16,7 @@ import torch.distributed.checkpoint as dcp
 from paceline.loop.errors import LoopError
 from paceline.loop.saving import commit
 from paceline.loop.saving.states import merged
-
-#: How a save went: what the training waited for, how long until the commit, what went wrong.
-Outcome = namedtuple("Outcome", ["name", "step", "blocked_s", "save_s", "failure"])
+from paceline.loop.saving.timing import Outcome
 
 
 class Checkpoints:
@@ -75,22 +72,15 @@ class Checkpoints:
             LoopError: There are saves, and all of them are damaged.
         """
         names = self.ranks.from_first(commit.committed(self.folder))
-        for name in names:
-            directory = os.path.join(self.folder, name)
-            body, problem = commit.read_commit(directory)
-            if problem is None:
-                mine = sorted(body["files"])[self.ranks.rank :: self.ranks.count]
-                problem = commit.damage(directory, {one: body["files"][one] for one in mine})
-            problems = [one for one in self.ranks.gather(problem) if one]
-            if not problems:
-                return directory, body
-            self.say("the save %s is refused: %s" % (directory, problems[0]))
-        if names:
-            raise LoopError(
-                "none of the %d saves in `%s` is whole" % (len(names), self.folder),
-                hint="remove the folder to begin anew, or put the files back",
-            )
-        return None
+        return commit.newest(self.folder, names, self._checked, self.say)
+
+    def _checked(self, directory):
+        """What a save says of itself, and what any rank finds wrong with its share of the files."""
+        body, problem = commit.read_commit(directory)
+        if problem is None:
+            mine = sorted(body["files"])[self.ranks.rank :: self.ranks.count]
+            problem = commit.damage(directory, {one: body["files"][one] for one in mine})
+        return body, next((one for one in self.ranks.gather(problem) if one), None)
 
     def read(self, directory, tensors):
         """Fill tensors from a save, in place, whatever it was sharded over."""

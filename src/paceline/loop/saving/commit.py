@@ -123,6 +123,32 @@ def damage(directory, files):
     return None
 
 
+def newest(folder, names, check, say):
+    """Directory and content of the newest save that is whole; None without any save.
+
+    Args:
+        folder: Of all saves.
+        names: Of those that are committed, the newest first.
+        check: From a directory to what a save says of itself, and what is wrong with it or None.
+        say: Prints a line about one that is refused.
+
+    Raises:
+        LoopError: There are saves, and all of them are damaged.
+    """
+    for name in names:
+        directory = os.path.join(folder, name)
+        body, problem = check(directory)
+        if problem is None:
+            return directory, body
+        say("the save %s is refused: %s" % (directory, problem))
+    if names:
+        raise LoopError(
+            "none of the %d saves in `%s` is whole" % (len(names), folder),
+            hint="remove the folder to begin anew, or put the files back",
+        )
+    return None
+
+
 def remove_save(directory):
     """Remove a save, or what is left of one: from then on it does not exist."""
     with contextlib.suppress(OSError):
