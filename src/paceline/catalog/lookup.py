@@ -25,6 +25,8 @@ _COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
 #: Names of Radeon cards end in XT and XTX: ``7900xtx`` counts nothing.
 _COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×](?!tx?\b)\s*([^\s].*)", re.IGNORECASE)
 
+_OWN = "describe any other in a file for --facts (docs/how-to/own-devices.md)"
+
 _Index = dict[str, tuple[Device, ...]]
 
 
@@ -60,7 +62,8 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     found = next((index[key] for key in keys if key in index), ()) or _worded(catalog, bare)
     if not found:
         known = _nearby_names(catalog, name)
-        raise UnknownNameError.from_name("device", name, known, command="paceline devices")
+        error = UnknownNameError.from_name("device", name, known, command="paceline devices")
+        raise UnknownNameError(str(error), hint=f"{error.hint}; {_OWN}")
     return found
 
 
