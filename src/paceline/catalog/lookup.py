@@ -189,10 +189,15 @@ def _index(catalog: Catalog) -> _Index:
 
 
 def _aliases(device: Device) -> Iterator[str]:
-    """Keys of the name without brand, remark, memory size or digit of the form factor."""
+    """Keys of the name without brand, remark, memory size or digit of the form factor.
+
+    Apple's chips are told apart by the cores of their GPUs: ``M3 Max 40-Core GPU``.
+    """
     name = _REMARK.sub("", device.name)
     bare, family = _without_brand(name), _without_brand(device.family)
     yield from map(_key, (name, bare, family, _SERIES.sub("", bare), _SERIES.sub("", family)))
+    if device.num_sms:
+        yield _key(f"{bare} {device.num_sms} core")
     form = _FORM.search(bare)
     family = _key(family)
     sizes: tuple[str, ...] = ("",)

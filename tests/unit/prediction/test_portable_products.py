@@ -7,7 +7,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.portable_products import with_portable
+from paceline.prediction.kernels.portable_products import Products, with_portable
 
 #: Weights of Llama 3 8B in 16 bits that a token reads: all but the table of words.
 WEIGHTS_BYTES = 15.0e9
@@ -16,13 +16,20 @@ WEIGHTS_BYTES = 15.0e9
 PUBLISHED = {"A100 PCIe 80GB": 53.18, "H100 PCIe 80GB": 67.79, "Apple M1 Max": 18.43}
 
 
-def least_s(name: str, *, num_rows: float = 1.0, tuned_s: float = 0.0) -> float:
+def least_s(
+    name: str, *, num_rows: float = 1.0, tuned_s: float = 0.0, flop: float = 0.0,
+    are_widened: bool = False,
+) -> float:  # fmt: skip
     devices = DeviceTable.from_devices([find_device(load_catalog(), name)])
     busy_s = np.full((1, 1, 2), tuned_s, dtype=np.float32)
-    moved = np.full((1, 2), WEIGHTS_BYTES, dtype=np.float32)
-    found = with_portable(
-        busy_s, np.array([1]), np.array([[num_rows]]), moved, devices, builtin_calibration()
+    products = Products(
+        rows=np.array([1]),
+        num_rows=np.array([[num_rows]]),
+        moved_bytes=np.full((1, 2), WEIGHTS_BYTES, dtype=np.float32),
+        flop=np.full((1, 2), flop, dtype=np.float32),
+        are_widened=are_widened,
     )
+    found = with_portable(busy_s, products, devices, builtin_calibration())
     assert found[0, 0, 0] == np.float32(tuned_s), "what is no product stays as it is"
     return float(found[0, 0, 1])
 
@@ -42,8 +49,24 @@ def test_a_slower_kernel_stays_as_slow() -> None:
     assert least_s("H100 PCIe 80GB", tuned_s=1.0) == 1.0
 
 
-def test_products_of_many_rows_run_in_the_vendors_kernels() -> None:
-    assert least_s("H100 PCIe 80GB", num_rows=64.0) == 0.0
+#: Tokens per second of prompts of 1,024 tokens, in 16 bits and in Q4_K_M (the same source).
+PROMPTS = {
+    "A100 PCIe 80GB": (7504, 5800), "A40": (4043, 3241), "RTX A6000": (4315, 3622),
+    "GeForce RTX 3090": (4240, 3865), "GeForce RTX 4090": (9056, 6899),
+    "H100 PCIe 80GB": (10342, 7760),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_prompts_are_read_no_faster_than_published(name: str) -> None:
+    flop = 1024 * WEIGHTS_BYTES
+    for are_widened, published in zip((False, True), PROMPTS[name], strict=True):
+        read = 1024 / least_s(name, num_rows=1024, flop=flop, are_widened=are_widened)
+        assert 0.95 * published < read < 1.45 * published, "attention comes besides"
+
+
+def test_products_of_many_rows_of_other_makers_run_in_the_vendors_kernels() -> None:
+    assert least_s("Instinct MI250X", num_rows=64.0, flop=1e12) == 0.0
 
 
 @pytest.mark.parametrize("name", ["Radeon RX 7900 XTX", "Apple M2", "Apple M4"])

@@ -7,6 +7,9 @@ ones, which give each row of weights to one warp, read the same few bytes per cl
 maker, however fast their memory is. Cards with many multiprocessors beside a modest memory are not
 held back, those with HBM are. How many bytes stands in ``data/portable_products.csv``.
 
+Products of many rows fill no more than a share of the matrix units, which is that of the rate with
+sums in 16 bits: twice the listed one on cards for consumers. Narrow weights are widened on the way.
+
 Where no kernel of a maker was in the fit, what was learned of tuned ones on other devices says
 nothing of its memory: such a product takes the longer of these clocks and of its bytes at the share
 of the listed rate that copies reach.
@@ -17,48 +20,99 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.devices import DeviceTable
+from paceline.prediction.devices import PEAK_KEYS, DeviceTable
 from paceline.prediction.features import Array
 
 #: Rows of a product up to which its kernels are those of one row (``MMVQ_MAX_BATCH_SIZE``).
 _MOST_ROWS = 8
+#: Rate with sums in 16 bits over the listed one, with sums in 32, on cards for consumers (NVIDIA,
+#: GA102 white paper, table 3).
+_SHORT_SUMS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Products:
+    """The products of a pass.
+
+    Attributes:
+        rows: Which ops they are, (N,).
+        num_rows: Rows of each of them, (P, N).
+        moved_bytes: Of each op, (P, R).
+        flop: Of each op, (P, R).
+        are_widened: Whether weights are widened on the way to the matrix units.
+    """
+
+    rows: npt.NDArray[np.intp]
+    num_rows: Array
+    moved_bytes: Array
+    flop: Array
+    are_widened: bool
 
 
 def with_portable(
-    busy_s: Array, rows: npt.NDArray[np.intp], num_rows: Array, moved_bytes: Array,
-    devices: DeviceTable, calibration: Calibration,
-) -> Array:  # fmt: skip
-    """Seconds of each op, (D, P, R), where products of few rows run in portable kernels.
+    busy_s: Array, products: Products, devices: DeviceTable, calibration: Calibration
+) -> Array:
+    """Seconds of each op, (D, P, R), where products run in portable kernels.
 
     Args:
         busy_s: Seconds of tuned kernels, (D, P, R).
-        rows: Which ops are products, (N,).
-        num_rows: Rows of each of them, (P, N).
-        moved_bytes: Of each op, (P, R).
+        products: Of the pass.
         devices: Where it would run, (D,).
-        calibration: Bytes per clock and multiprocessor, and the share of memory's rate.
+        calibration: What such kernels reach.
     """
-    makers = zip(devices.kinds, devices.architectures, strict=True)
-    facts = [_facts(f"{kind[0]} {name}", calibration) for kind, name in makers]
-    per_clock, reached = (np.array([f[i] for f in facts])[:, None, None] for i in (0, 1))
-    moved = moved_bytes[:, rows].astype(np.float64)
-    clocks_s = moved / (per_clock * (devices.num_sms * devices.boost_clock_hz)[:, None, None])
-    memory_s = moved / (reached * devices.memory_bytes_per_s[:, None, None])
+    rows = products.rows
+    facts = _facts(devices, calibration)
     tuned_s = busy_s[..., rows]
-    with_clocks_s = np.fmax(np.where(np.isnan(reached), tuned_s, memory_s), clocks_s)
+    few_s = _few_rows_s(products.moved_bytes[:, rows].astype(np.float64), tuned_s, devices, facts)
+    many_s = np.fmax(tuned_s, _many_rows_s(products, devices, facts))
     busy_s = busy_s.copy()
-    busy_s[..., rows] = np.where(num_rows <= _MOST_ROWS, with_clocks_s, tuned_s)
+    busy_s[..., rows] = np.where(products.num_rows <= _MOST_ROWS, few_s, many_s)
     return busy_s
 
 
-def _facts(maker: str, calibration: Calibration) -> tuple[float, float]:
-    """Bytes per clock, and share of memory's rate, of the nearest row of the table."""
+def _few_rows_s(
+    moved: npt.NDArray[np.float64], tuned_s: Array, devices: DeviceTable, facts: Mapping[str, Array]
+) -> Array:
+    """The longer of the clocks and of the bytes, (D, P, N)."""
+    clocks_s = moved / (
+        facts["bytes_per_clock"] * (devices.num_sms * devices.boost_clock_hz)[:, None, None]
+    )
+    memory_s = moved / (facts["reached_frac"] * devices.memory_bytes_per_s[:, None, None])
+    found: Array = np.fmax(np.where(np.isnan(memory_s), tuned_s, memory_s), clocks_s)
+    return found
+
+
+def _many_rows_s(products: Products, devices: DeviceTable, facts: Mapping[str, Array]) -> Array:
+    """Arithmetic at the share that such kernels reach, (D, P, N); NaN where it is not known."""
+    peak = devices.peaks[:, PEAK_KEYS.index("fp16")]
+    peak = np.where(devices.is_consumer > 0, _SHORT_SUMS, 1.0) * peak
+    reached = facts["products_frac"] * (facts["widened_frac"] if products.are_widened else 1.0)
+    found: Array = products.flop[:, products.rows] / (reached * peak[:, None, None])
+    return found
+
+
+def _facts(devices: DeviceTable, calibration: Calibration) -> dict[str, Array]:
+    """Each number of the nearest row of the table, (D, 1, 1); NaN where it is not stated."""
     rows = calibration.constants["portable_products"]
     names = [f"{row['vendor']} {row['architecture']}".strip() for row in rows]
-    fits = [len(name) if maker.startswith(name) else -1 for name in names]
-    row = rows[int(np.argmax(fits))]
-    return float(row["bytes_per_clock"]), float(row["reached_frac"] or "nan")
+    makers = zip(devices.kinds, devices.architectures, strict=True)
+    found = []
+    for kind, architecture in makers:
+        maker = f"{kind[0]} {architecture}"
+        found.append(rows[max(range(len(rows)), key=lambda n: _fit(names[n], maker))])
+    return {
+        name: np.array([float(row[name] or "nan") for row in found])[:, None, None]
+        for name in ("bytes_per_clock", "reached_frac", "products_frac", "widened_frac")
+    }
+
+
+def _fit(name: str, maker: str) -> int:
+    """How well a row's name fits a maker and architecture; -1 where it does not."""
+    return len(name) if maker.startswith(name) else -1

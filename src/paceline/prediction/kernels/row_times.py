@@ -53,7 +53,7 @@ from paceline.prediction.kernels.groups import (
     stream_flags,
 )
 from paceline.prediction.kernels.host_copies import through_host_link
-from paceline.prediction.kernels.portable_products import with_portable
+from paceline.prediction.kernels.portable_products import Products, with_portable
 from paceline.prediction.kernels.power import sustained_clock_frac
 from paceline.prediction.kernels.product_tiles import (
     Engine,
@@ -215,7 +215,12 @@ def _times(asked: Question) -> OpTimes:
     if configuration.engine_kernels == "portable":
         rows = np.flatnonzero(np.isin(costs.kind, _PRODUCTS))
         num_rows = folded_product(product_dims(costs.kind[rows], shapes.dims[:, rows]))[1]
-        busy_s = with_portable(busy_s, rows, num_rows, shapes.moved_bytes, devices, calibration)
+        precision = find_precision(configuration.precision)
+        products = Products(
+            rows=rows, num_rows=num_rows, moved_bytes=shapes.moved_bytes, flop=shapes.flop,
+            are_widened=precision.weight_dtype != precision.activation_dtype,
+        )  # fmt: skip
+        busy_s = with_portable(busy_s, products, devices, calibration)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy_s + gap_s.astype(np.float32)) * shapes.launches
     device_s, bounds = through_host_link(
