@@ -6,6 +6,9 @@ Jiang et al. 2024 (arXiv:2401.04088): of Mixtral's 46.7 billion parameters a tok
 import numpy as np
 import pytest
 
+from traced import trace_here
+
+from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration, CostTable
 from paceline.model.graph.graph import EXPONENTS, NUM_DIMS, OpKind, monomials
 from paceline.model.lowering import lower
@@ -106,3 +109,38 @@ def test_without_experts_every_byte_counts():
     costs = lower(load_workload("gpt2").passes[0].graph, Configuration()).costs
     at = monomials([1, 8], [16, 512])
     assert np.array_equal(costs.moved_bytes(at), at @ (costs.read_bytes + costs.write_bytes).T)
+
+
+SIZES = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 128, "vocab": 100, "gated": 1, "bias": 0,
+         "experts": 8}  # fmt: skip
+
+
+def by_numbers(**more):
+    stated = ",".join(f"{name}={value}" for name, value in (SIZES | more).items())
+    return trace_here(f"transformer:{stated}", task="train")
+
+
+def test_experts_by_their_numbers_have_the_weights_of_so_many():
+    one, eight = by_numbers(experts=1, top_k=1), by_numbers()
+    of_expert, router = 3 * 64 * 128, 64
+    layers = SIZES["layers"]
+    assert eight.num_parameters - one.num_parameters == 7 * layers * (of_expert + router)
+
+
+def test_tokens_of_experts_by_their_numbers_work_through_those_they_chose():
+    """Products of experts grow with their number, all else stays."""
+
+    def flop(top_k):
+        costs = lower(by_numbers(top_k=top_k).passes[0].graph, Configuration()).costs
+        rows = expert_rows(costs)
+        return (costs.count[rows] * (costs.flop[rows] @ monomials(4, 16)[0])).sum()
+
+    tokens, products_of_a_step = 4 * 16, 3
+    of_one = 2 * tokens * 3 * 64 * 128 * products_of_a_step * SIZES["layers"]
+    assert flop(1) == pytest.approx(of_one)
+    assert flop(3) == pytest.approx(3 * flop(1))
+
+
+def test_more_experts_chosen_than_there_are_is_refused():
+    with pytest.raises(InvalidInputError, match="top_k=9 of experts=8"):
+        load_workload("transformer:layers=1,hidden=64,heads=4,vocab=9,experts=8,top_k=9")

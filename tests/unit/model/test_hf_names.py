@@ -327,3 +327,25 @@ def test_qwen3_next_has_its_release_less_the_layer_that_predicts_the_token_after
     layer = sum(p.numel() for p in model.model.layers[3].parameters())
     total = sum(p.numel() for p in model.parameters()) + layer + 2 * 2048**2 + 3 * 2048
     assert total == 81_324_862_720
+
+
+def test_a_known_name_takes_other_sizes():
+    """A layer less is what one layer of the release has less."""
+    whole, less = (
+        sum(p.numel() for p in hf_subject(name, {}).model.parameters())
+        for name in ("qwen3-0.6b", "qwen3-0.6b,num_hidden_layers=27")
+    )
+    hidden, ffn, query, keys = 1024, 3072, 2048, 1024
+    layer = hidden * (2 * query + 2 * keys) + 3 * hidden * ffn + 2 * hidden + 2 * 128
+    assert whole - less == layer
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ("num_layers_hidden=2", "num_hidden_layers"),
+        ("num_hidden_layers", "is no size of this model"),
+    ],
+)
+def test_a_size_that_a_model_has_not_is_refused_with_those_it_has(stated, said):
+    assert said in str(error_of(f"hf:qwen3-0.6b,{stated}"))

@@ -135,6 +135,34 @@ def test_a_model_that_nobody_knows_is_built_from_its_stated_sizes() -> None:
     assert "tied=0" in job.entry
 
 
+def test_stated_experts_and_an_encoder_beside_the_decoder_are_built_too() -> None:
+    """Mixtral's sizes make 46.7 billion parameters; what T5 writes has no stated length."""
+    sizes = "hidden=4096;layers=32;heads=32;kv_heads=8;vocab=32000"
+    mixture = reading(
+        model="our own", params_m="46703", extra=f"{sizes};experts=8;top_k=2;ffn=14336"
+    )
+    assert mixture.entry.endswith("gated=1,norm=rms,bias=0,tied=0,experts=8,top_k=2")
+    double = reading(model="our t5", extra=f"{sizes};finetuning=full")
+    assert double.entry.startswith("hf:t5,d_model=4096,num_layers=32,num_decoder_layers=32")
+    assert double.configuration.peaks == "rough"
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("DeepSeek-V3 proxy (14 layers, 256 experts)", "hf:deepseek-v3,num_hidden_layers=14"),
+        ("Mixtral-8x7B, 12 layers", "hf:mixtral-8x7b,num_hidden_layers=12"),
+    ],
+)
+def test_a_known_model_of_so_many_layers_has_as_many(name: str, entry: str) -> None:
+    assert resolve_model(parse_row(ROW | {"model": name})).entry == entry
+
+
+def test_a_model_known_by_its_numbers_has_as_many_layers_too() -> None:
+    found = resolve_model(parse_row(ROW | {"model": "Llama 3 70B (12 layers)"})).entry
+    assert found.startswith("transformer:layers=12,hidden=8192")
+
+
 def test_what_trainers_do_by_default_is_taken_where_a_row_says_how_it_was_tuned() -> None:
     described = reading(extra="finetuning=full").configuration
     assert (described.training_format, described.loss) == ("pure", "wide")

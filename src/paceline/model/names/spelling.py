@@ -17,6 +17,8 @@ _SAME_SIZES = re.compile(
     r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|quantized\.w\d+a\d+|nvfp4|gguf|v\d(\.\d)?|\d{4}|"
     r"preview|sft|dpo|finetuned|zero|0324|0528)$"
 )
+#: The point of a size in a name that may hold none: ``1_8b``.
+_POINT_OF_SIZE = re.compile(r"(?<=\d)_(?=\d+b\b)")
 #: What may follow a word for a model, and says no more.
 _NOUN = re.compile(r"(model|network|classifier|architecture)s?$")
 
@@ -54,9 +56,12 @@ def plainer(name: str) -> Iterator[str]:
 
     >>> list(plainer("Qwen/Qwen2.5-7B-Instruct-AWQ"))[:3]
     ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
+    >>> list(plainer("Qwen-1_8B-Chat"))
+    ['qwen-1.8b-chat', 'qwen-1.8b']
     """
     for written in dict.fromkeys((without_owner(name), name.strip())):
-        yield from _undecorated(re.sub("[ _]", "-", written.lower()))
+        pointed = _POINT_OF_SIZE.sub(".", written.lower())
+        yield from _undecorated(re.sub("[ _]", "-", pointed))
 
 
 def _undecorated(plain: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from paceline.errors import UnknownNameError
 from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.lookup import entry_of, hub_row, library_entry, library_names, zoo_entry
-from paceline.model.names.registry import parameters_of
+from paceline.model.names.registry import names_of, parameters_of
 from paceline.model.names.spelling import plainer, without_owner
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
@@ -43,6 +43,9 @@ _BEAM = re.compile(r"\bbeam=\d")
 #: Names under which timm publishes: lower case, digits and underscores, then perhaps its weights.
 _TIMM_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 
+
+#: How many layers there are, beside a name: ``Llama-3-70B (12 layers)``.
+_LAYERS = re.compile(r"[ (,]+(\d{1,3})[ -]layers?\b\)?", re.IGNORECASE)
 
 #: An entry as every verb takes it, and files of a model.
 _SCHEME = re.compile(r"[A-Za-z_][\w.]*:\S+")
@@ -110,10 +113,26 @@ def resolve_model(row: Row) -> PublishedModel:
     )  # fmt: skip
     if found is None and (brackets := _BRACKETS.search(name)) is not None:
         found = _of_size(replace(row, model=name[: brackets.start()]), brackets)
+    if found is None and (shorter := _LAYERS.sub("", name)) != name:
+        found = _hub_model(shorter)
     found = found or _as_entry(row.geometry or None)
     if found is None:
         raise UnresolvedRowError(f"no known model is called `{name}`")
-    return _with_steps(found, row)
+    return _with_steps(_with_layers(found, name), row)
+
+
+def _with_layers(found: PublishedModel, name: str) -> PublishedModel:
+    """A known model of fewer or more layers, where its name says so many.
+
+    >>> _with_layers(PublishedModel(entry="hf:deepseek-v3"), "DeepSeek-V3 (14 layers)").entry
+    'hf:deepseek-v3,num_hidden_layers=14'
+    """
+    stated = _LAYERS.search(name)
+    if stated is None:
+        return found
+    hub = names_of("hub").written.get(found.entry.removeprefix("hf:"))
+    by_numbers = re.sub(r"^(transformer:layers=)\d+", rf"\g<1>{stated[1]}", found.entry)
+    return replace(found, entry=f"{hub},num_hidden_layers={stated[1]}" if hub else by_numbers)
 
 
 def _denoiser(row: Row) -> PublishedModel | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from paceline.model.names.denoisers import Denoiser, denoiser_of
 from paceline.scoring.naming.stated_lengths import reaches_limit, stated_lengths
-from paceline.scoring.naming.stated_sizes import stated_sizes
+from paceline.scoring.naming.stated_sizes import is_double, stated_sizes
 from paceline.scoring.tables import read_table
 from paceline.stack.trainers import trainer_of
 
@@ -36,6 +36,7 @@ _NARROW_BASE = (
 )
 _LAST_LAYERS = re.compile(r"\blast (\d+) layers", re.IGNORECASE)
 _NOTE_ALONE = "it states no batch: its memory is taken as that of one sequence"
+_NOTE_DOUBLE = "it states no length of what is written: taken as that of what is read"
 #: A microbatch of one sequence.
 _ALONE = ("1", "1.0")
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
@@ -70,19 +71,21 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         settings = _as_cast(settings, is_sharded=sharded is not None)
         settings = _as_hooked(settings, is_first=sharded is not None and not sharded["second"])
     lengths = stated_lengths(remarks, row) if is_described else {}
-    if is_described and (not trainer.settings or (lengths and not reaches_limit(remarks, row))):
+    geometry = row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout)
+    guesses_length = (lengths and not reaches_limit(remarks, row)) or is_double(geometry)
+    if is_described and (not trainer.settings or guesses_length):
         settings["peaks"] = "rough"
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
         "rewrite": ",".join(filter(None, (*stated, row.get("rewrite", "")))),
         "optimizer": row.get("optimizer") or _optimizer(remarks.get("optimizer", "")),
-        "geometry": row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout),
+        "geometry": geometry,
         "trainer": trainer.name if is_described else "",
         "parallelism": _with_chunks(row.get("parallelism", ""), remarks),
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
         "batch_per_gpu": batch,
-        "note": _NOTE_ALONE if batch else "",
+        "note": _NOTE_ALONE if batch else _NOTE_DOUBLE if is_double(geometry) else "",
         **lengths,
     }
     return {name: value for name, value in found.items() if value}

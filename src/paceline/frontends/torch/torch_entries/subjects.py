@@ -395,7 +395,7 @@ def _timm_model(timm, name, image_size):
     return build(lambda: timm.create_model(name, **asked))
 
 
-def _sizes_in(text):
+def sizes_in(text):
     """Sizes by name, as an entry states them: ``layers=2,hidden=64``."""
     given = {}
     for part in filter(None, text.split(",")):
@@ -407,7 +407,7 @@ def _sizes_in(text):
 def _denoiser_subject(text, request):
     from torch_networks.denoisers import denoiser
 
-    given = _sizes_in(text)
+    given = sizes_in(text)
     try:
         job = build(lambda: denoiser(**given))
     except (ValueError, TypeError) as error:
@@ -418,7 +418,7 @@ def _denoiser_subject(text, request):
 
 
 def _transformer_subject(text, _request):
-    given = _sizes_in(text)
+    given = sizes_in(text)
     try:
         model = build(lambda: zoo.transformer(**given))
     except (ValueError, TypeError) as error:

@@ -104,13 +104,59 @@ class FeedForward(nn.Module):
         return self.down(F.gelu(self.up(x)))
 
 
+class Experts(nn.Module):
+    """Feed-forward layers of which each token takes a few, as grouped products."""
+
+    def __init__(self, spec):
+        super().__init__()
+        num_experts, hidden, ffn = spec["experts"], spec["hidden"], spec["expert_ffn"]
+        self.spec = spec
+        self.router = nn.Linear(hidden, num_experts, bias=False)
+        self.up = nn.Parameter(torch.empty(num_experts, hidden, ffn * (1 + bool(spec["gated"]))))
+        self.down = nn.Parameter(torch.empty(num_experts, ffn, hidden))
+
+    def forward(self, x):
+        """The same shape as ``x``, [..., hidden]."""
+        rows = x.reshape(-1, self.spec["hidden"])
+        scores, chosen = torch.topk(self.router(rows), self.spec["top_k"], dim=-1)
+        out = routed(rows, self._run, chosen, self.spec["experts"])
+        weights = scores.float().softmax(-1).to(out.dtype)
+        return (out * weights[..., None]).sum(1).view(x.shape)
+
+    def _run(self, rows, bounds):
+        inner = torch._grouped_mm(rows, self.up, offs=bounds)
+        if self.spec["gated"]:
+            gate, inner = inner.chunk(2, dim=-1)
+            inner = F.silu(gate) * inner
+        else:
+            inner = F.gelu(inner)
+        return torch._grouped_mm(inner, self.down, offs=bounds)
+
+
+def routed(rows, run, chosen, num_experts):
+    """Rows of tokens through the experts that each chose, [n, k, hidden].
+
+    Args:
+        rows: Tokens, [n, hidden].
+        run: Function of (rows in the order of their experts, bounds of the experts' groups).
+        chosen: Experts of each token, [n, k].
+        num_experts: How many there are.
+    """
+    order = torch.sort(chosen.reshape(-1))[1]
+    counts = torch.histc(chosen.reshape(-1).int(), bins=num_experts, min=0, max=num_experts - 1)
+    bounds = torch.cumsum(counts, dim=0, dtype=torch.int32)
+    out = run(rows[order // chosen.shape[-1]], bounds)
+    back = torch.empty_like(order)
+    return out[back].reshape(*chosen.shape, -1)
+
+
 class Block(nn.Module):
     """Attention and feed-forward, each with a residual; normalised before or after."""
 
     def __init__(self, spec):
         super().__init__()
         self.attention = Attention(spec)
-        self.ffn = FeedForward(spec)
+        self.ffn = Experts(spec) if spec["experts"] else FeedForward(spec)
         self.norm1 = _norm(spec)
         self.norm2 = _norm(spec)
         self.dropout = nn.Dropout(spec["dropout"])
@@ -185,7 +231,8 @@ class Transformer(nn.Module):
         frequencies = torch.empty(half, device=tokens.device)
         angles = positions[:, None] * frequencies[None, :]
         angles = torch.cat((angles, angles), dim=-1)
-        return angles.cos(), angles.sin()
+        dtype = self.embedding.weight.dtype
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 class RmsNorm(nn.Module):
@@ -222,6 +269,7 @@ _DEFAULTS = {
     "layers": 12, "hidden": 768, "heads": 12, "kv_heads": 0, "head_size": 0, "ffn": 0,
     "vocab": 50257, "gated": 0, "norm": "layer", "bias": 1, "attention_bias": -1, "positions": 0,
     "token_types": 0, "dropout": 0.0, "post_norm": 0, "causal": True, "tied": 0, "classes": 0,
+    "experts": 0, "top_k": 2, "expert_ffn": 0,
 }  # fmt: skip
 
 
@@ -229,7 +277,12 @@ def sizes_taken(given):
     """The sizes of `transformer` that were not given, as taken: ``hidden=768, heads=12``."""
     spec = dict(_DEFAULTS, **given)
     spec["ffn"] = spec["ffn"] or 4 * spec["hidden"]
-    left = [name for name in ("layers", "hidden", "heads", "ffn", "vocab") if name not in given]
+    needed = ["layers", "hidden", "heads", "ffn", "vocab"]
+    if spec["experts"]:
+        needed[3:4] = ["expert_ffn"] if "ffn" not in given else []
+        needed.append("top_k")
+        spec["expert_ffn"] = spec["expert_ffn"] or spec["ffn"]
+    left = [name for name in needed if name not in given]
     return ", ".join("%s=%s" % (name, spec[name]) for name in left)
 
 
@@ -249,7 +302,13 @@ def transformer(**given):
     spec["head_size"] = spec["head_size"] or spec["hidden"] // spec["heads"]
     spec["ffn"] = spec["ffn"] or 4 * spec["hidden"]
     spec["attention_bias"] = spec["bias"] if spec["attention_bias"] < 0 else spec["attention_bias"]
-    return Transformer(spec)
+    if not spec["experts"]:
+        return Transformer(spec)
+    if not 0 < spec["top_k"] <= spec["experts"]:
+        raise ValueError("top_k=%d of experts=%d" % (spec["top_k"], spec["experts"]))
+    spec["expert_ffn"] = spec["expert_ffn"] or spec["ffn"]
+    # Kernels of grouped products take BF16 alone.
+    return Transformer(spec).to(torch.bfloat16)
 
 
 def llama(layers, hidden, heads, kv_heads, ffn, vocab):

@@ -5,6 +5,7 @@ library's code, sizes from ``hf_models.json`` (published configurations) or from
 """
 
 import contextlib
+import difflib
 import functools
 import importlib
 import inspect
@@ -15,7 +16,7 @@ import re
 
 import torch
 from torch_entries.building import build
-from torch_entries.subjects import RequestError, Subject, of_size
+from torch_entries.subjects import RequestError, Subject, of_size, sizes_in
 from torch_networks import zoo
 from torch_tracing.structures import tensors_in
 from torch_tracing.waits import full_masks
@@ -197,22 +198,58 @@ def _built(model_class, config):
     return model
 
 
-def _find(name):
-    """(model class, config) of a path, a known name, a class name or a model type."""
+def _find(text):
+    """(model class, config) of a path, a known name, a class name or a model type.
+
+    Keys of its config may follow: ``mixtral-8x7b,num_hidden_layers=8``.
+    """
     transformers = importlib.import_module("transformers")
+    name, _, sizes = (text, "", "") if os.path.exists(text) else text.partition(",")
+    settings = _settings_of(transformers, name)
+    model_class, config = _from_settings(transformers, settings)
+    stated = sizes_in(sizes)
+    if not stated:
+        return model_class, config
+    _check_keys(stated, (config, getattr(config, "text_config", None)))
+    return model_class, _from_settings(transformers, _resized(settings, stated))[1]
+
+
+def _check_keys(stated, configs):
+    """Whether a config has each key that an entry states, with a number or a word behind it."""
+    pairs = [pair for config in configs if config for pair in vars(config).items()]
+    known = sorted({key for key, value in pairs if type(value) is int and key[0] != "_"})
+    for key, value in stated.items():
+        if value == "" or not any(hasattr(config, key) for config in configs):
+            said = "`%s=%s` is no size of this model; its config has %s" % (
+                key, value, ", ".join(difflib.get_close_matches(key, known, cutoff=0.5) or known),
+            )  # fmt: skip
+            raise RequestError("bad-request", said)
+
+
+def _settings_of(transformers, name):
+    """What a config.json would say of a path, a known name, a class name or a model type."""
     if os.path.exists(name) or name.endswith(".json"):
-        return _from_settings(transformers, _settings_in(name))
+        return _settings_in(name)
     known = _known()
     if name in known:
-        return _from_settings(transformers, known[name])
+        return known[name]
     config_class = getattr(getattr(transformers, name, None), "config_class", None)
     if config_class is not None:
-        return getattr(transformers, name), config_class()
+        return {"model_type": config_class.model_type, "architectures": [name]}
     mapping = importlib.import_module("transformers.models.auto.configuration_auto")
     if name in mapping.CONFIG_MAPPING_NAMES:
-        return _from_settings(transformers, {"model_type": name})
+        return {"model_type": name}
     names = sorted(known) + sorted(mapping.CONFIG_MAPPING_NAMES)
     raise RequestError("unknown-model", json.dumps({"name": name, "known": names}))
+
+
+def _resized(settings, sizes):
+    """Settings with stated sizes; those of the text model where they are its."""
+    text_model = settings.get("text_config") or {}
+    inner = {key: value for key, value in sizes.items() if key in text_model}
+    outer = {key: value for key, value in sizes.items() if key not in text_model}
+    nested = {"text_config": {**text_model, **inner}} if inner else {}
+    return {**settings, **outer, **nested}
 
 
 def _settings_in(name):

@@ -6,6 +6,7 @@ Standard library and torch only; modules of transformers are changed in this pro
 import importlib
 
 import torch
+from torch_networks.zoo import routed
 
 
 def fuse(config):
@@ -171,24 +172,6 @@ def _delta_step(query, key, value, g, beta, initial_state=None, **_more):
     return _by_head(queries @ state).to(query.dtype), state
 
 
-def _routed(rows, weights, chosen, num_experts):
-    """Rows of tokens through the experts that each chose, as one grouped product per weight.
-
-    Args:
-        rows: Tokens, (n, hidden).
-        weights: Functions of (rows, bounds of the experts' groups) in order.
-        chosen: Experts of each token, (n, k).
-        num_experts: How many there are.
-    """
-    order = torch.sort(chosen.reshape(-1))[1]
-    counts = torch.histc(chosen.reshape(-1).int(), bins=num_experts, min=0, max=num_experts - 1)
-    bounds = torch.cumsum(counts, dim=0, dtype=torch.int32)
-    sorted_rows = rows[order // chosen.shape[-1]]
-    out = weights(sorted_rows, bounds)
-    back = torch.empty_like(order)
-    return out[back].reshape(*chosen.shape, -1)
-
-
 def _fuse_llama4_experts(_kind):
     """Experts of Llama 4 on the tokens that chose them; the library runs all on every token."""
     modeling = importlib.import_module("transformers.models.llama4.modeling_llama4")
@@ -205,7 +188,7 @@ def _fuse_llama4_experts(_kind):
             gate, up = both.chunk(2, dim=-1)
             return torch._grouped_mm(up * experts.act_fn(gate), experts.down_proj, offs=bounds)
 
-        out = _routed(rows, run, chosen, self.num_experts)
+        out = routed(rows, run, chosen, self.num_experts)
         scale = torch.sigmoid(scores.float()).to(out.dtype)
         return self.shared_expert(rows) + (out * scale[..., None]).sum(1), logits
 
@@ -229,7 +212,7 @@ def _fuse_dbrx_experts(_kind):
             inner = mlp.activation_fn(gate) * up
             return torch._grouped_mm(inner, mlp.w2.view(split), offs=bounds)
 
-        out = _routed(rows, run, top_k_index, self.num_experts)
+        out = routed(rows, run, top_k_index, self.num_experts)
         return (out * top_k_weights[..., None]).sum(1).view(hidden_states.shape)
 
     modeling.DbrxExperts.forward = fused
