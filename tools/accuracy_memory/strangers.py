@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from paceline.catalog.load import load_catalog
+from paceline.parallelism.memory.memory_fit import peak_log_sigma
 from paceline.scoring.answers import Answer
 from paceline.scoring.completion import read_published
 from paceline.scoring.score import read_cell
@@ -30,6 +31,8 @@ Z_80 = 1.2815515655446004
 _CHANCES = (-0.001, 0.1, 0.3, 0.5, 0.7, 0.86, 0.94, 0.99, 1.0)
 #: Sources of fewer rows say little of a width.
 MIN_ROWS = 5
+#: Doubts of a peak beyond its law's, by more than rounding.
+_MORE = 1.001
 #: Sources whose gigabytes are 10^9 bytes; the others' are 2^30 (README of the tables).
 _DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
 _HEADING = """# Strangers: how far a newcomer may trust the rest
@@ -111,8 +114,7 @@ def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
     inside = []
     for source, part in sorted(used.groupby("origin"), key=lambda pair: -len(pair[1])):
         widths = spreads(used[used.origin != source])
-        known = part[part.log_ratio.notna()]
-        covered = known.log_ratio.abs() <= Z_80 * known.peaks.map(widths).astype(float)
+        covered = is_covered(part[part.log_ratio.notna()], widths)
         if len(covered) >= MIN_ROWS:
             inside.append(float(covered.mean()))
         yield _memory_line(str(source), part, covered)
@@ -123,9 +125,32 @@ def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
     yield f"{sum(one > 0.85 for one in inside)} more often."
 
 
+def is_covered(rows: pd.DataFrame, widths: Mapping[str, float]) -> pd.Series:
+    """Whether each peak is within the width of its kind, or its own doubts if those are more.
+
+    What a driver adds to small processes is in doubt by more than any law of peaks.
+    """
+    law = rows.peaks.map(widths).astype(float)
+    below, above = (np.maximum(one, Z_80 * law) for one in _own_doubts(rows))
+    return (rows.log_ratio <= below) & (-rows.log_ratio <= above)
+
+
+def _own_doubts(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Widths of answers to either side where they exceed those of the shipped law, else zero."""
+    shipped = Z_80 * rows.peaks.map(peak_log_sigma)
+    below = np.log(rows.memory_mid_bytes / rows.memory_low_bytes)
+    above = np.log(rows.memory_high_bytes / rows.memory_mid_bytes)
+    return below.where(below > _MORE * shipped, 0.0), above.where(above > _MORE * shipped, 0.0)
+
+
 def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
-    """Log sigma by how well a peak is known: 80 % of errors are within, sources weighing alike."""
+    """Log sigma by how well a peak is known: 80 % of errors are within, sources weighing alike.
+
+    Of peaks whose own doubts are not more than that.
+    """
     known = rows[rows.log_ratio.notna()]
+    below, above = _own_doubts(known)
+    known = known[(below == 0.0) & (above == 0.0)]
     known = known[known.groupby("origin").log_ratio.transform("size") >= MIN_ROWS]
     return {name: _sigma(part) for name, part in known.groupby("peaks")}
 

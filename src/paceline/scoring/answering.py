@@ -199,7 +199,7 @@ def _answer(
     rate, unit = _throughput(cell, workload, asked.job, asked.items, mid_s)
     whole = rank_memory(cell, peak)
     needed = whole if asked.job.engine is None else rank_memory(cell, single)
-    memory = shown_memory(cell, kept_job(cell, asked.job), whole)
+    memory = shown_memory(cell, kept_job(cell, asked.job), peak)
     return Answer(
         entry=reading.entry,
         device=cell.device.name,
@@ -213,7 +213,7 @@ def _answer(
         throughput_unit=unit,
         memory_low_bytes=None if reading.is_cut else memory.low_bytes,
         memory_mid_bytes=None if reading.is_cut else memory.mid_bytes,
-        memory_high_bytes=None if reading.is_cut else memory.high_bytes,
+        memory_high_bytes=None if reading.is_cut else memory.upper_bytes(),
         fits=_fits(cell, needed),
         chance_to_fit=_chance_to_fit(cell, needed),
         power_w=_known(power_w),

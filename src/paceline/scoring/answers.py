@@ -51,7 +51,7 @@ class Answer:
         throughput_unit: The unit that the row asked for; empty where none can be given.
         memory_low_bytes: Lower end of peak memory per device.
         memory_mid_bytes: Median.
-        memory_high_bytes: What holds at a chance of 95 %.
+        memory_high_bytes: Upper end of the 80 % interval.
         fits: ``yes`` at a chance of 95 %, ``no`` if even the lower bound is too much and the
             chance is below 10 %, ``unsure`` between; empty where memory is unknown.
         chance_to_fit: Chance that the peak stays within the memory of the device.

@@ -8,7 +8,12 @@ from typing import cast
 
 from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
-from paceline.parallelism.memory.memory_fit import bound_bytes, chance_to_fit, peak_log_sigma
+from paceline.parallelism.memory.memory_fit import (
+    bound_bytes,
+    chance_to_fit,
+    peak_log_sigma,
+    quantile_bytes,
+)
 from paceline.parallelism.replayed import can_replay, replayed_rank
 from paceline.parallelism.steps import Steps
 from paceline.prediction.uncertainty.intervals import Z_80
@@ -16,7 +21,7 @@ from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
-from paceline.simulation.memory_kinds import MemoryKind, memory_of_kind
+from paceline.simulation.memory_kinds import MemoryKind, interval_of_kind, memory_of_kind
 
 #: Figures that a trainer may print instead of the process's.
 _KINDS: dict[str, MemoryKind] = {"allocated": "allocated", "reserved": "reserved"}
@@ -44,6 +49,18 @@ class RankMemory:
             high_bytes=self.high_bytes * factor,
         )
 
+    def spread(self, log_sigma: float) -> RankMemory:
+        """The same, where peaks spread so much at least."""
+        return replace(
+            self,
+            low_bytes=min(self.low_bytes, self.mid_bytes * math.exp(-Z_80 * log_sigma)),
+            high_bytes=float(bound_bytes(self.mid_bytes, self.high_bytes, log_sigma)),
+        )
+
+    def upper_bytes(self) -> float:
+        """Upper end of the 80 % interval."""
+        return float(quantile_bytes(self.mid_bytes, self.high_bytes, 0.9))
+
     def chance_to_fit(self, limit_bytes: float) -> float:
         """Chance that the peak stays within a limit."""
         return chance_to_fit(limit_bytes, self.mid_bytes, self.high_bytes)
@@ -56,6 +73,15 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
         cell: The row.
         steps: Its job's step, one row.
     """
+    return _planned_memory(cell, steps).spread(_log_sigma(cell))
+
+
+def _log_sigma(cell: Cell) -> float:
+    return peak_log_sigma(cell.reading.configuration.peaks)
+
+
+def _planned_memory(cell: Cell, steps: Steps) -> RankMemory:
+    """The same, as surely as it is known of software that was measured."""
     interval = steps.memory_interval_bytes()
     step = [interval.low, interval.mid, interval.high]
     facts = _facts(cell)
@@ -64,16 +90,10 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
         step = step if cell.reading.has_adapters else _planned(step, facts, parameter_bytes)
         start = _start_bytes(cell, facts, parameter_bytes)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
-    low, mid, high = step
-    log_sigma = peak_log_sigma(cell.reading.configuration.peaks)
-    return RankMemory(
-        low_bytes=min(low, mid * math.exp(-Z_80 * log_sigma)),
-        mid_bytes=mid,
-        high_bytes=float(bound_bytes(mid, high, log_sigma)),
-    )
+    return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
 
 
-def shown_memory(cell: Cell, job: Job, needed: RankMemory) -> RankMemory:
+def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
     """What the tool of a row shows of a process: its live blocks, its segments, or all of it.
 
     Where the row says how it was trained, its allocations are replayed: segments stay that a
@@ -82,15 +102,18 @@ def shown_memory(cell: Cell, job: Job, needed: RankMemory) -> RankMemory:
     Args:
         cell: The row.
         job: Its job where memory peaks.
-        needed: Memory of the process.
+        steps: That job's step, one row.
     """
     kind, platform = _KINDS.get(cell.row.memory_kind, "process"), job.how.platform
-    mid = memory_of_kind(needed.mid_bytes, kind, platform=platform)
+    planned = _planned_memory(cell, steps)
+    process = (planned.low_bytes, planned.mid_bytes, planned.high_bytes)
+    low, mid, high = interval_of_kind(process, kind, platform=platform)
+    shown = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high)
     if kind != "allocated" and cell.row.trainer and can_replay(job.how, job.strategy):
-        live = memory_of_kind(needed.mid_bytes, "allocated", platform=platform)
-        around = mid - memory_of_kind(needed.mid_bytes, "reserved", platform=platform)
-        mid = live * _held_frac(cell, job) + around
-    return needed.scaled(mid / needed.mid_bytes)
+        live = memory_of_kind(planned.mid_bytes, "allocated", platform=platform)
+        around = mid - memory_of_kind(planned.mid_bytes, "reserved", platform=platform)
+        shown = shown.scaled((live * _held_frac(cell, job) + around) / mid)
+    return shown.spread(_log_sigma(cell))
 
 
 def _held_frac(cell: Cell, job: Job) -> float:

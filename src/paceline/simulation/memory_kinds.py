@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from paceline.model.graph.costs import Platform
 from paceline.prediction.memory.peak import process_memory
 
 MemoryKind = Literal["allocated", "reserved", "process"]
+
+#: Live blocks of real ranks are within so much of those predicted (tests/unit/loop/
+#: test_mesh_bytes.py); nothing that an allocator or a driver adds is in doubt about them.
+LIVE_FRAC = 0.02
 
 
 def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Platform) -> float:
@@ -33,3 +38,31 @@ def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Platform
         return reserved
     blocks = max(reserved - added.workspace_bytes - added.slack_mid_bytes, 0.0)
     return min(blocks / (1.0 + added.fragmentation_mid_frac) + added.workspace_bytes, reserved)
+
+
+def interval_of_kind(
+    process_bytes: Sequence[float], kind: MemoryKind, *, platform: Platform
+) -> tuple[float, float, float]:
+    """Lower end, median and bound of a figure, with the doubts that are its own.
+
+    What the driver's context takes is in doubt in the process's figure alone, what fragments in
+    that of segments too.
+
+    Args:
+        process_bytes: Lower end, median and bound of the process.
+        kind: As in `memory_of_kind`.
+        platform: Whose allocator, libraries and driver.
+
+    >>> low, mid, high = interval_of_kind((9e9, 10e9, 12e9), "allocated", platform="cuda")
+    >>> high / mid < 1.05 < 12 / 10
+    True
+    """
+    low, mid, high = process_bytes
+    shown = memory_of_kind(mid, kind, platform=platform)
+    if kind == "process":
+        return low, mid, high
+    if kind == "allocated":
+        return shown / (1.0 + LIVE_FRAC), shown, shown * (1.0 + LIVE_FRAC)
+    added = process_memory(platform)
+    least, most = low - added.context_low_bytes, high - added.context_high_bytes
+    return min(max(least, 0.0), shown), shown, max(most, shown)

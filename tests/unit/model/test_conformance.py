@@ -55,6 +55,7 @@ REWRITES = {
     "a cache in 8 bits": {"cache_format": "fp8"},
     "a cache as wide as the step": {"cache_format": "wide"},
     "peaks derived": {"peaks": "derived"},
+    "peaks without lengths": {"peaks": "lengths"},
     "rough peaks": {"peaks": "rough"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }

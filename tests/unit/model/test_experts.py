@@ -5,7 +5,6 @@ Jiang et al. 2024 (arXiv:2401.04088): of Mixtral's 46.7 billion parameters a tok
 
 import numpy as np
 import pytest
-
 from traced import trace_here
 
 from paceline.errors import InvalidInputError

@@ -42,10 +42,11 @@ def test_more_memory_never_fits_less_often(mid: float, spread: float, limit: flo
 @pytest.mark.parametrize("text", ["dp1", "dp8", "dp8+zero3", "pp2.dp4/mb4", "tp4"])
 def test_what_is_known_less_surely_spreads_more_about_the_same_median(text: str) -> None:
     """On every road, and by so much that the chance of the bound is what the table says."""
-    known: tuple[Peaks, ...] = ("measured", "derived", "rough")
+    known: tuple[Peaks, ...] = ("measured", "derived", "lengths", "rough")
     steps = simulate([job(one, text) for one in known], [machine(text)] * len(known))
     assert np.ptp(steps.memory_mid_bytes) == 0.0
-    assert (np.diff(steps.memory_high_bytes) > 0).all()
+    assert (np.diff(steps.memory_high_bytes) >= 0).all()
+    assert steps.memory_high_bytes[-1] > steps.memory_high_bytes[0]
     assert (np.diff(steps.memory_low_bytes) <= 0).all()
     for row, one in enumerate(known):
         mid, high = steps.memory_mid_bytes[row], steps.memory_high_bytes[row]

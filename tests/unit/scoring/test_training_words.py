@@ -144,7 +144,7 @@ def test_stated_experts_and_an_encoder_beside_the_decoder_are_built_too() -> Non
     assert mixture.entry.endswith("gated=1,norm=rms,bias=0,tied=0,experts=8,top_k=2")
     double = reading(model="our t5", extra=f"{sizes};finetuning=full")
     assert double.entry.startswith("hf:t5,d_model=4096,num_layers=32,num_decoder_layers=32")
-    assert double.configuration.peaks == "rough"
+    assert double.configuration.peaks == "lengths"
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_a_known_model_of_so_many_layers_has_as_many(name: str, entry: str) -> N
 
 
 def test_a_model_known_by_its_numbers_has_as_many_layers_too() -> None:
-    found = resolve_model(parse_row(ROW | {"model": "Llama 3 70B (12 layers)"})).entry
-    assert found.startswith("transformer:layers=12,hidden=8192")
+    found = resolve_model(parse_row(ROW | {"model": "CodeLlama-13b (12 layers)"})).entry
+    assert found.startswith("transformer:layers=12,hidden=5120")
 
 
 def test_what_trainers_do_by_default_is_taken_where_a_row_says_how_it_was_tuned() -> None:
@@ -276,10 +276,10 @@ def test_networks_read_intervals_of_checkpoints_in_their_own_way(
     ("said", "peak_seq", "peaks"),
     [
         ("packing=yes;mean_tokens_per_sample=500", None, "derived"),
-        ("packing=no (padded);mean_tokens_per_sample=500", 3000, "rough"),
-        ("packing=padding-free;mean_tokens_per_sample=500", 1125, "rough"),
+        ("packing=no (padded);mean_tokens_per_sample=500", 3000, "lengths"),
+        ("packing=padding-free;mean_tokens_per_sample=500", 1125, "lengths"),
         ("packing=no;dataset=news (tokens: mean 300, max 9000)", None, "derived"),
-        ("packing=no;dataset=news", None, "rough"),
+        ("packing=no;dataset=news", None, "lengths"),
     ],
 )
 def test_memory_of_lengths_that_vary_peaks_at_the_longest(

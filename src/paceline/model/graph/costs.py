@@ -31,7 +31,7 @@ Loss = Literal[
 AdapterInputs = Literal["shared", "cast", "dropped"]
 CheckpointInputs = Literal["freed", "kept"]
 FrozenProducts = Literal["widened", "kept", "cast"]
-Peaks = Literal["measured", "derived", "rough"]
+Peaks = Literal["measured", "derived", "lengths", "rough"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,9 @@ class Configuration:
             for FP32 adapters beside a narrow base (``cast``), or that after dropout, with its mask
             (``dropped``).
         peaks: How well the memory of the software that runs the step is known: its peaks were
-            ``measured``, they are ``derived`` from the code of a trainer, or they are ``rough``, as
-            its lengths, its pictures or its code are not known. It widens what a peak may be.
+            ``measured``, they are ``derived`` from the code of a trainer, the ``lengths`` of its
+            texts are not known beside that, or they are ``rough``, as its pictures or its code are
+            not known. It widens what a peak may be.
     """
 
     precision: str = "bf16"

@@ -73,8 +73,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     lengths = stated_lengths(remarks, row) if is_described else {}
     geometry = row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout)
     guesses_length = (lengths and not reaches_limit(remarks, row)) or is_double(geometry)
-    if is_described and (not trainer.settings or guesses_length):
-        settings["peaks"] = "rough"
+    if is_described:
+        settings["peaks"] = _known_of(settings.get("peaks", "rough"), guesses_length=guesses_length)
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
@@ -89,6 +89,15 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         **lengths,
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _known_of(peaks: str, *, guesses_length: bool) -> str:
+    """How well peaks are known of a trainer where nobody says how long its texts were.
+
+    >>> _known_of("derived", guesses_length=True), _known_of("rough", guesses_length=True)
+    ('lengths', 'rough')
+    """
+    return "lengths" if guesses_length and peaks == "derived" else peaks
 
 
 def _kept_trained(remarks: Mapping[str, str], flags: str) -> dict[str, str]:
