@@ -6,10 +6,10 @@ are computed in, how its activations and weights are stored, and which peak rate
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from paceline.errors import UnknownNameError
+from paceline.values import dataclass
 
 
 class DType(IntEnum):

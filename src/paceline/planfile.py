@@ -6,10 +6,12 @@ publishes its JSON schema. Units are SI and stand in the key names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
+
+from paceline.values import dataclass
 
 SCHEMA_VERSION = 1
 

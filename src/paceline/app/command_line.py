@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import NoneType
@@ -26,6 +25,7 @@ from typing import (
 import click
 
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.app.output import Asked

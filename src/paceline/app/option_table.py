@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from paceline.app.command_line import Option, Verb, spelled_out
 from paceline.errors import InvalidInputError
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.errors import PacelineError
+from paceline.values import dataclass
 from paceline.writing import write_whole
 
 if TYPE_CHECKING:

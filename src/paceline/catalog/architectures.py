@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from paceline.values import dataclass
 
 #: Facts that an entry takes from the one it is ``like``.
 _SHARED = (

@@ -6,12 +6,13 @@ An unknown fact is ``None``; nothing here is ever filled in with a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from typing import Literal
 
 from paceline.catalog.architectures import NO_GENERATION, Generation
 from paceline.dtypes import Precision
+from paceline.values import dataclass
 
 DeviceKind = Literal["gpu", "tpu", "npu", "cpu"]
 DeviceClass = Literal["consumer", "workstation", "datacenter", "edge", "laptop", "cpu"]

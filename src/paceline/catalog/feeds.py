@@ -12,7 +12,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from paceline.catalog.entities import Catalog, Offer
 from paceline.catalog.quotes import Quote, devices_meant
 from paceline.errors import InvalidInputError
 from paceline.shipped import shipped_toml
+from paceline.values import dataclass
 
 _BYTES_PER_GIB, _BYTES_PER_MIB, _BYTES_PER_GB = 2**30, 2**20, 1e9
 _EXAMPLE = "docs/how-to/prices.md shows each format"

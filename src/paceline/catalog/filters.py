@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 
 from paceline.catalog.entities import Catalog, Device, DeviceClass, DeviceKind, Offer
 from paceline.catalog.freshness import is_alive, is_fresh
 from paceline.catalog.lookup import find_devices
 from paceline.catalog.past import known_on
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

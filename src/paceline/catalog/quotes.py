@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from itertools import chain, groupby
 from math import inf, isfinite
@@ -17,6 +17,7 @@ from statistics import median
 from paceline.catalog.entities import Catalog, Device, Offer, Source
 from paceline.catalog.lookup import find_devices
 from paceline.errors import UnknownNameError
+from paceline.values import dataclass
 
 #: A price that moves by more than this from one day to another is a mistake more often than a fact.
 MAX_MOVE = 3.0

@@ -12,12 +12,13 @@ import io
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import date, datetime
 from pathlib import Path
 
 from paceline.catalog.quotes import HeldBack, PriceChange, Quote
 from paceline.errors import InvalidInputError
+from paceline.values import dataclass
 from paceline.writing import make_folder, write_whole
 
 FOLDER_VARIABLE = "PACELINE_OFFERS"

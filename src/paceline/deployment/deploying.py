@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from paceline.deployment.files import DeployFile, Deployment
@@ -33,6 +33,7 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planfile import PlanFile
 from paceline.plugins import load_plugin, plugins
 from paceline.units import parse_count
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

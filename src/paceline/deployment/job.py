@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.deployment.facts import platforms, sizing
@@ -23,6 +22,7 @@ from paceline.planning.places.interruption import (
     interruptions_per_s,
 )
 from paceline.units import format_bytes, format_duration, format_percent
+from paceline.values import dataclass
 
 _MINUTE_S = 60
 

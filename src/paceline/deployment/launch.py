@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from paceline.deployment import shell
 from paceline.deployment.facts import sizing, template
@@ -11,6 +10,7 @@ from paceline.deployment.job import Job, fabric_of
 from paceline.deployment.program import Program
 from paceline.errors import InvalidInputError
 from paceline.release import __version__
+from paceline.values import dataclass
 
 #: Where a job finds its data and leaves its checkpoints, on every target.
 DATA_VARIABLE = "DATA_DIR"

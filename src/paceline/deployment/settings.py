@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.units import parse_bytes, parse_count, parse_duration_s
+from paceline.values import dataclass
 
 Purpose = Literal["train", "measure", "serve"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

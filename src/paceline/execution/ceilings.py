@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +15,7 @@ from paceline.execution.worker import WORKERS, Limits, run_worker
 from paceline.measurements.records import Record, RecordKind
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, OpKind
 from paceline.model.ops.registry import FACTS
+from paceline.values import dataclass
 
 SOURCE = "paceline ceilings"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from paceline.errors import InvalidInputError
 from paceline.execution.stacks import Stack
+from paceline.values import dataclass
 
 Mode = Literal["forward", "forward-backward", "step"]
 Optimizer = Literal["sgd", "adam", "adamw"]

@@ -7,12 +7,13 @@ import hashlib
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from paceline.catalog.entities import Machine
 from paceline.execution.machine.facts import HostFacts
 from paceline.execution.machine.sensors import Sensors
+from paceline.values import dataclass
 
 #: How long and how often a cell is timed; see `paceline.execution.engines.engine.time_steps`.
 QUICK_TIMING: Mapping[str, float] = {

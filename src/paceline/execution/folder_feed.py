@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.execution.loop_worker import ask_loop
@@ -16,6 +15,7 @@ from paceline.prediction.input_side import (
     SampleFormat,
     predict_input,
 )
+from paceline.values import dataclass
 
 #: A sample of the folder takes seconds; reading all of it, as long as it takes.
 _TIMEOUT_S = 600.0

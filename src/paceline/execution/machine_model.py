@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from paceline.execution.ceilings import Ceiling, CeilingKind
 from paceline.execution.machine_work import StepWork, Work, amounts_of
 from paceline.prediction.uncertainty.intervals import Z_80
+from paceline.values import dataclass
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ See docs/explanation/local-model.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from functools import cache
 
@@ -17,6 +17,7 @@ from paceline.model.graph.costs import CostTable, LoweredPass
 from paceline.model.graph.graph import OpKind, Owner, monomials
 from paceline.model.ops.registry import kinds_where
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from paceline.execution.worker import PROTOCOL, WORKERS, Limits, WorkerResult, r
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 from paceline.model.names.front_ends import front_end_of
+from paceline.values import dataclass
 
 #: Name under which the PyTorch stack that writes ONNX files stands among the stacks of a sweep.
 EXPORTER = "exporter"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from paceline.values import dataclass
 
 _PROC = Path("/proc")
 #: Between asking a process to end and ending it.

@@ -15,7 +15,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -24,6 +24,7 @@ from typing import Any
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.execution.worker import WORKERS
+from paceline.values import dataclass
 
 #: Folder of the stacks, where the user sets one.
 FOLDER_VARIABLE = "PACELINE_STACKS"

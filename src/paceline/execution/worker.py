@@ -15,12 +15,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from paceline.execution.machine.sensors import Reading, Sensors
 from paceline.execution.processes import end_tree
+from paceline.values import dataclass
 
 PROTOCOL = 1
 WORKERS = Path(__file__).parent / "engines"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from paceline.errors import RegressionError
 from paceline.measurements.records import Record
 from paceline.measurements.statistics import MedianInterval, median_ratio
+from paceline.values import dataclass
 
 Verdict = Literal[
     "slower", "faster", "same", "unsure", "broke", "mended", "only-before", "only-after"

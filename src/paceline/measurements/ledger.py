@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.measurements.records import Record
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

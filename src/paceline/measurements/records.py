@@ -11,10 +11,10 @@ import json
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from paceline.errors import InvalidInputError
+from paceline.values import dataclass
 
 SCHEMA_VERSION = 1
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from paceline.values import dataclass
 
 _NUM_RESAMPLES = 2000
 _SEED = 20261120

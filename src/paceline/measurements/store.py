@@ -12,13 +12,13 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from paceline.errors import InvalidInputError
 from paceline.measurements.records import Record, record_from_line, record_to_line
+from paceline.values import dataclass
 
 #: Folder of the store, where the user sets one.
 FOLDER_VARIABLE = "PACELINE_STORE"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.rows import at_length, with_rows
@@ -23,6 +23,7 @@ from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Workload
 from paceline.model.names.shipped_graphs import shipped_file
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 _UNITS: dict[str, SampleUnit] = {
     "images": "images", "clips": "clips", "tokens": "tokens",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
 from paceline.model.lowering import Lifetimes, lifetimes
+from paceline.values import dataclass
 
 _NUM_MOMENTS = 96
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -41,6 +41,7 @@ from paceline.model.rewrite.platforms import on_platform
 from paceline.model.rewrite.quantisation import quantised
 from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
 from paceline.model.rewrite.serving_graph import served, with_narrow_cache
+from paceline.values import dataclass
 
 
 def lower(graph: Graph, configuration: Configuration) -> LoweredPass:

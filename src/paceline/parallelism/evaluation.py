@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from paceline.parallelism.replicas.data_parallel import data_parallel_step, summ
 from paceline.parallelism.schedule.pipeline_timing import PipelineTimes, distinct_pipelines
 from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.steps import Steps
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

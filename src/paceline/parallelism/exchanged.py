@@ -7,8 +7,6 @@ the library's business (`collectives.times`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.links import COLLECTIVES
@@ -22,6 +20,7 @@ from paceline.parallelism.split.calls_run import calls_that_run
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ Source: Ren et al., "ZeRO-Offload", USENIX ATC 2021, sections 4.1 and 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from statistics import median
 
@@ -22,6 +22,7 @@ from paceline.parallelism.evaluation import StrategyEvaluation
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.shipped import shipped_rows
 from paceline.units import format_bytes
+from paceline.values import dataclass
 
 #: Processors of the machines that devices are sold in: those of so many years before them.
 _YEARS_BEFORE = 3

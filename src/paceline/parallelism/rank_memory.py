@@ -6,7 +6,6 @@ Shapes: one element per strategy unless said otherwise; ranks padded to the long
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, Strateg
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import TrainingProfile
 from paceline.prediction.memory.peak import process_bytes
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

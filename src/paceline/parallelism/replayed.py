@@ -7,7 +7,7 @@ one rank for finalists. What ranks split is replayed in tensors of a part of the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +23,7 @@ from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.prediction.memory.allocator import replay
 from paceline.prediction.memory.peak import process_memory
+from paceline.values import dataclass
 
 #: Platforms whose memory PyTorch's caching allocator hands out.
 _CACHING = ("cuda", "rocm")

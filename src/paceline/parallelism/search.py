@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -50,6 +50,7 @@ from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.units import format_bytes
+from paceline.values import dataclass
 
 #: Least tokens of a sequence per context rank. Shorter parts leave the ring bare: where they were
 #: searched, none was the best but where a batch has fewer sequences than replicas.

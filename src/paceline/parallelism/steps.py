@@ -7,7 +7,7 @@ NaN.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_byte
 from paceline.planfile import Interval
 from paceline.prediction.prediction import Bound
 from paceline.prediction.uncertainty.intervals import Z_80
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

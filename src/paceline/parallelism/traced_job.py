@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import Graph
@@ -13,6 +13,7 @@ from paceline.parallelism.schedule.table import ClusterLinks
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ Rows and their sources are in ``data/frameworks.toml``.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from paceline.errors import UnknownNameError
 from paceline.model.graph.graph import FloatArray
+from paceline.values import dataclass
 
 #: What others are like where they say nothing.
 _USUAL = "torch"

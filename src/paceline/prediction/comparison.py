@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from paceline.prediction.step.breakdown import PassBreakdown
+from paceline.values import dataclass
 
 Unit = Literal["flop", "bytes", "count", "s"]
 

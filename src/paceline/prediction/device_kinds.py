@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ from paceline.catalog.architectures import Generation
 from paceline.catalog.entities import Device
 from paceline.dtypes import DType, Precision
 from paceline.model.graph.graph import FloatArray
+from paceline.values import dataclass
 
 #: Keys of `Device.peak_flop_per_s`, in the order of the columns of `DeviceTable.peaks`.
 PEAK_KEYS: tuple[str, ...] = (

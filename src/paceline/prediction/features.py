@@ -7,11 +7,12 @@ predicting, and both are (samples,) when fitting. Features stand on the last axi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from paceline.values import dataclass
 
 Array: TypeAlias = npt.NDArray[np.float32]
 

@@ -9,12 +9,13 @@ main process are ceilings of their own. Costs per stage were measured (``data/st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Literal, get_args
 
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 Encoding = Literal["jpeg", "png", "raw"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)

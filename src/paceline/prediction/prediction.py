@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
+from paceline.values import dataclass
 
 
 class Bound(IntEnum):

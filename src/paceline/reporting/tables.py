@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from unicodedata import combining, east_asian_width
+
+from paceline.values import dataclass
 
 #: What stands where a figure does not exist.
 ABSENT = "–"

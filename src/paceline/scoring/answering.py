@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.observed import step_traits
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.

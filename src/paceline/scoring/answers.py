@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.scoring.rows import Row
+from paceline.values import dataclass
 from paceline.writing import whole_file
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.errors import InvalidInputError, PacelineError
@@ -30,6 +30,7 @@ from paceline.scoring.services.answering import is_service
 from paceline.scoring.workloads import cached_workload, workload_key
 from paceline.simulation.job import PASS, Job
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 
 #: Factors that differ from one by less are none.
 _NOTHING = 1e-9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from paceline.dtypes import DType, find_precision
@@ -22,6 +22,7 @@ from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
 from paceline.simulation.memory_kinds import MemoryKind, interval_of_kind, memory_of_kind
+from paceline.values import dataclass
 
 #: Figures that a trainer may print instead of the process's.
 _KINDS: dict[str, MemoryKind] = {"allocated": "allocated", "reserved": "reserved"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.model.graph.workload import Workload
@@ -27,6 +27,7 @@ from paceline.scoring.rows import Row
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
 from paceline.stack.engines import USUAL_LOOP
+from paceline.values import dataclass
 
 #: Habits of software whose ranks have items of their own and share no layer.
 _OF_REPLICAS: tuple[Habit, ...] = ("hooks", "whole-gradients")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
@@ -22,6 +22,7 @@ from paceline.scoring.naming.software import inference_format_of, optimizer_kern
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines, read_table
 from paceline.stack.releases import shipped_release_dates
+from paceline.values import dataclass
 
 __all__ = ["ENGINES", "Reading", "UnresolvedRowError", "on_device", "read_job"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.scoring.cells import SURPLUS, number_of, read_cells
+from paceline.values import dataclass
 
 #: Fills in what a line of a table leaves out.
 Completion = Callable[[Mapping[str, str]], dict[str, str]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
@@ -20,6 +19,7 @@ from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row
 from paceline.scoring.workloads import WorkloadKey, workload_key
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

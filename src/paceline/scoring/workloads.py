@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +17,7 @@ from paceline.model.graph.workload import Pass, Task, Workload
 from paceline.model.names.front_ends import FRONT_ENDS
 from paceline.model.reading.load import load_workload
 from paceline.scoring.readings import Reading
+from paceline.values import dataclass
 from paceline.writing import write_whole
 
 #: Front ends whose releases change what is traced.

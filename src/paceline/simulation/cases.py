@@ -6,7 +6,7 @@ Shapes: (num_rows,).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.strategy.strategy import MeshAxis, Strategy
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
+from paceline.values import dataclass
 
 _Kind = TypeVar("_Kind", bound=Hashable)
 _Value = TypeVar("_Value")

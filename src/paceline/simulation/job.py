@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, get_args
 
 from paceline.errors import InvalidInputError
@@ -14,6 +14,7 @@ from paceline.model.items import StatedItem, as_items
 from paceline.model.settings import format_settings, read_settings
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.stack.engines import EngineProfile, engine_in
+from paceline.values import dataclass
 
 #: What the software of a job does beside its strategy: tokens go once to each rank that has one of
 #: their experts; tensor ranks keep whole experts; tokens travel while another microbatch is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Catalog, Device, Link
 from paceline.catalog.lookup import find_device
@@ -11,6 +11,7 @@ from paceline.catalog.offer_links import named_link
 from paceline.errors import InvalidInputError
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.units import parse_bytes
+from paceline.values import dataclass
 
 _HINT = "write machines like `8xH100 SXM5 80GB@dgx-h100-nvls,dgx-h100-ib`"
 _GROUP = re.compile(r"^(?P<count>[0-9]+)x(?P<device>[^/@;+]+?)(?:/(?P<per_node>[0-9]+))?$")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paceline.dtypes import find_precision
@@ -24,6 +22,7 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.replicas import is_replicated
+from paceline.values import dataclass
 
 
 def step_traits(job: Job, machine: Machine, calibration: Calibration) -> StepFeatures:

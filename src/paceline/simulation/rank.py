@@ -7,7 +7,7 @@ next.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import repeat
 
@@ -36,6 +36,7 @@ from paceline.prediction.step.one_pass import abstentions, predict_pass
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.simulation.job import Job
 from paceline.stack.engines import EngineProfile
+from paceline.values import dataclass
 
 #: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
 _NARROW_FRAC = 0.85

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import Lengths, RankPasses, rank_steps
 from paceline.simulation.replicas import is_replicated, replicated
+from paceline.values import dataclass
 
 
 def simulate(

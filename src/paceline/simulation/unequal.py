@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.replicas import replica_work, with_memory
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 
 #: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
 _MOST_SPLITS = 512

@@ -6,7 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any, Literal, TypeAlias
@@ -15,6 +15,7 @@ from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.plugins import plugin_files
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 #: Major and minor number.
 Release: TypeAlias = tuple[int, int]

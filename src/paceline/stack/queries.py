@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Literal
 
 from paceline.errors import InvalidInputError, StackConflictError, UnknownNameError
@@ -20,6 +20,7 @@ from paceline.stack.resolver import (
 from paceline.stack.rules import Facts
 from paceline.stack.tables import Image, Tables, load_tables
 from paceline.stack.versions import minor_of, same_line, version_key
+from paceline.values import dataclass
 
 #: Stands for the newest release of a driver branch that was named without its minor.
 _NEWEST_OF_BRANCH = "999"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from statistics import fmean
 
 from paceline.errors import UnknownNameError
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 _HOURS_PER_YEAR = 8766
 _RELEASE = re.compile(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import itemgetter
 
 from paceline.stack.rules import USER_FIELDS, Facts, Judgement, Violation, judge
 from paceline.stack.tables import Build, Rule, Tables, load_tables
+from paceline.values import dataclass
 
 #: Facts whose mismatch says nothing by itself: other builds are merely not meant.
 _SELECTION = "selection"

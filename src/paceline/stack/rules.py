@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from paceline.stack.tables import Build, Kernels, Rule, Tables
 from paceline.stack.versions import parse_range, same_line, version_key
+from paceline.values import dataclass
 
 #: Subjects and selectors that a user states; everything else belongs to the build.
 USER_FIELDS = (

@@ -7,11 +7,11 @@ the others are written by ``tools/facts/stack.py``.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from paceline.stack.versions import VersionRange, parse_range, version_key
+from paceline.values import dataclass
 
 _DATA = Path(__file__).parent / "data"
 

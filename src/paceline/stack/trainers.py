@@ -7,13 +7,13 @@ or a published row states wins over them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from paceline.errors import UnknownNameError
 from paceline.shipped import shipped_rows
 from paceline.stack.engines import USUAL_LOOP, EngineProfile, find_engine, is_engine
 from paceline.stack.releases import release_year, shipped_release_dates
+from paceline.values import dataclass
 
 #: Year of a release that nobody names.
 _NEWEST = float("inf")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from paceline.errors import InvalidInputError
+from paceline.values import dataclass
 
 VersionKey = tuple[int, ...]
 

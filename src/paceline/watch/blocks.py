@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.planfile import Interval
+from paceline.values import dataclass
 from paceline.watch.events import RankEvents
 
 #: Epochs of at most so many steps show their beginnings in every block.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from paceline.model.graph.workload import Workload
 from paceline.model.reading.load import load_workload, workload_from_report
 from paceline.model.rewrite.optimizer import find_optimizer
 from paceline.units import format_count
+from paceline.values import dataclass
 
 CAPTURE_FILE = "capture.json"
 MODEL_FILE = "model.npz"

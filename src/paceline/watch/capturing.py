@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.errors import InvalidInputError, WorkerError
 from paceline.model.graph.store import save_workload
 from paceline.model.reading.worker import WORKERS
+from paceline.values import dataclass
 from paceline.watch.captured import CAPTURE_FILE, MODEL_FILE, CapturedJob, read_capture, workload_of
 from paceline.watch.command import command_words
 from paceline.watch.folder import Run, new_run, now, write_end

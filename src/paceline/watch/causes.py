@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from paceline.planfile import Interval
 from paceline.units import format_duration, format_percent
+from paceline.values import dataclass
 from paceline.watch.blocks import Block, Found
 
 KnownBy = Literal["tried", "predicted"]

@@ -12,12 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.planfile import PlannedChoice
 from paceline.planning.places.ownership import HOURS_PER_MONTH
+from paceline.values import dataclass
 from paceline.watch.folder import Run, now, process_started, write_end, write_run
 
 #: Folder that stands on the path of the command; the observer is above it.

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.errors import InvalidInputError, WorkerError
 from paceline.planfile import Interval
+from paceline.values import dataclass
 from paceline.watch.blocks import Crowd, Found, found_in
 from paceline.watch.captured import read_capture
 from paceline.watch.capturing import tracing_settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Device
 from paceline.model.graph.costs import Compiler
@@ -15,6 +15,7 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 from paceline.watch.captured import CapturedJob
 
 

@@ -6,12 +6,12 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.values import dataclass
 from paceline.writing import make_folder, write_whole
 
 #: Where runs are kept, where the user sets it.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.units import format_bytes, format_duration, format_usd
+from paceline.values import dataclass
 from paceline.watch.captured import CapturedJob
 from paceline.watch.events import RankEvents
 from paceline.watch.expected import Expectation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from paceline.values import dataclass
 from paceline.watch.events import StepRow
 
 #: Steps at the beginning that load, tune and compile.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
 from paceline.planfile import Interval
+from paceline.values import dataclass
 from paceline.watch.events import RankEvents, RunEvents, StepRow
 from paceline.watch.expected import Expectation
 from paceline.watch.folder import Run, State

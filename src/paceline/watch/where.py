@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from paceline.values import dataclass
 from paceline.watch.events import RankEvents
 
 #: Parts of a step by files and functions of its stack, innermost first; the first that is found.

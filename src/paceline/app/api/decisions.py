@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_args
@@ -12,6 +12,7 @@ from paceline.app.options import check_above_zero
 from paceline.app.requests.plan_request import check_python_used, load, python_for, read_calibration
 from paceline.app.requests.words import read_day, read_word
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.catalog.entities import Catalog, Machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -13,6 +13,7 @@ from paceline.app.requests.words import read_word
 from paceline.errors import InvalidInputError
 from paceline.execution.folder_feed import FedDevice, FolderFeed, ask, folder_feed
 from paceline.execution.loop_worker import ask_loop
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.planfile import Interval

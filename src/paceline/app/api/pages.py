@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from paceline.app.truth.local_prediction import ledger_of_store
 from paceline.app.truth.measuring import read_records
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.execution.ceilings import Ceiling
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.reporting.pages.page import Page

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from paceline.app.options import check_above_zero
 from paceline.errors import InvalidInputError
 from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
+from paceline.values import dataclass
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.command import Started, choice_setting, command_words, running, wait
 from paceline.watch.elsewhere.documents import check_facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import paceline
@@ -12,6 +12,7 @@ from paceline.app.options import check_above_zero
 from paceline.errors import InvalidInputError
 from paceline.model.reading.worker import find_python
 from paceline.planfile import PlanFile
+from paceline.values import dataclass
 from paceline.watch.verdict import RunSummary
 
 #: What the script trains with.

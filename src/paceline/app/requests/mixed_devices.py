@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from paceline.errors import InvalidInputError
 from paceline.planning.decisions.device_counts import BatchRule
 from paceline.simulation.unequal import Part, UnequalStep
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from paceline.app.requests.python_files import check_no_file
 from paceline.app.requests.words import read_day, read_word
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.reading import stamp_of
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.catalog.entities import Catalog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -44,6 +44,7 @@ from paceline.simulation.queue.load import (
     read_trace,
 )
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from paceline.errors import DoesNotFitError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing, Configuration
@@ -17,6 +16,7 @@ from paceline.planning.forecast.grid_jobs import MAX_DEVICES_PER_MACHINE
 from paceline.planning.goal.rewrites import with_usual
 from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.units import format_bytes
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from pathlib import Path
 from typing import Any, Unpack
@@ -45,6 +45,7 @@ from paceline.simulation.job import Habit, Job
 from paceline.simulation.unequal import Part, unequal_step
 from paceline.stack.engines import USUAL_LOOP, EngineProfile
 from paceline.stack.trainers import loop_of, release_in
+from paceline.values import dataclass
 
 #: Ways in which expert ranks exchange tokens.
 _EXCHANGES: tuple[Habit, ...] = ("tokens-once", "whole", "hidden")

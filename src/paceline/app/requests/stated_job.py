@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.app.requests.plan_request import load, read_calibration
@@ -13,6 +12,7 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes, format_duration
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

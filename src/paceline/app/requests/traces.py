@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from paceline.prediction.memory.remedies import MemoryRemedy, memory_remedies
 from paceline.prediction.step.breakdown import PassBreakdown
 from paceline.prediction.step.roofline_position import RooflinePosition
 from paceline.simulation.observed import ObservedPass
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.reporting.screens.traces import TracedPasses

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline.app.progress import progress
 from paceline.app.requests.plan_request import read_calibration
 from paceline.app.requests.scaling import ScalingQuestion, place_of
@@ -12,6 +10,7 @@ from paceline.model.graph.workload import Workload
 from paceline.planning.decisions.device_counts import default_batch
 from paceline.planning.decisions.trials import Trial, worthwhile_trials
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

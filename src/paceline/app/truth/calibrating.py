@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from paceline.scoring.completion import completed, read_published
 from paceline.scoring.naming.units import units_of_time
 from paceline.scoring.rows import parse_row, read_table_cells
 from paceline.scoring.score import predict_rows
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.deployment.deploying import deploy
 from paceline.deployment.documents import json_text
 from paceline.deployment.settings import DeploySettings, Purpose
 from paceline.planfile import PlanFile
+from paceline.values import dataclass
 from paceline.watch.capturing import WORKERS_VARIABLE, tracing_settings
 from paceline.watch.elsewhere.documents import Asked, Document, check_facts, task_of
 from paceline.watch.elsewhere.engines import Engine, find_engine

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, get_args
 
@@ -64,6 +63,7 @@ from paceline.measurements.records import Record
 from paceline.measurements.store import Store, default_store_folder, read_segment
 from paceline.reading import MAX_LOG_BYTES, read_bytes
 from paceline.units import format_duration, parse_bytes, parse_duration_s
+from paceline.values import dataclass
 from paceline.writing import make_folder, write_whole
 
 _MEMORY_SHARE = 0.85

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 from paceline.app.truth.handing_over import LaunchFile, hand_over
@@ -27,6 +27,7 @@ from paceline.measurements.store import Store, default_store_folder, segment_pat
 from paceline.planfile import PlanFile
 from paceline.planning.goal.files import read_plan
 from paceline.units import parse_count
+from paceline.values import dataclass
 from paceline.watch.elsewhere.engines import find_engine
 from paceline.watch.elsewhere.submit import follow, printed_lines
 from paceline.watch.folder import Run, new_run, runs_in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ from paceline.app.web.query import Question
 from paceline.app.web.turns import Turns
 from paceline.app.web.uploads import Uploads
 from paceline.errors import InvalidInputError, PacelineError
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.deployment.files import Deployment

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from paceline.reporting.pages.html import stylesheet
+from paceline.values import dataclass
 
 HTMX = "htmx-4.0.1.min.js"
 _KINDS = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}

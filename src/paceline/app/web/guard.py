@@ -8,13 +8,14 @@ anything else is read, and what is answered may load nothing from elsewhere.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paceline.values import dataclass
 
 #: Nothing is loaded from elsewhere, and no text of a page is run.
 POLICY = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args
 from urllib.parse import urlencode
@@ -16,6 +15,7 @@ from urllib.parse import urlencode
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS
 from paceline.app.option_table import TextOption
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.values import dataclass
 
 OPTIONS: Mapping[str, TextOption] = {one.name: one for one in (*WORK_OPTIONS, *GOAL_OPTIONS)}
 #: Of the model, beside its name and task.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +21,7 @@ from paceline.app.web.query import Question, read_question
 from paceline.app.web.uploads import Uploads, endings
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.reporting.pages.html import page_html, render
+from paceline.values import dataclass
 
 #: What a slider goes through, as it is written in its field.
 _LADDERS = {

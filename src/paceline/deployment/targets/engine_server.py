@@ -7,7 +7,7 @@ Each comes with a load test, which sends the very load of the plan and whose res
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paceline.deployment import launch, shell
@@ -21,6 +21,7 @@ from paceline.deployment.targets import kubernetes as k8s
 from paceline.deployment.targets import skypilot as sky
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.planfile import PlannedService
+from paceline.values import dataclass
 
 #: Options of these targets beside their own.
 SERVER_OPTIONS = ("weights", "prometheus")

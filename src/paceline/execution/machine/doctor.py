@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from paceline.execution.machine.facts import HostFacts
 from paceline.units import format_bytes
+from paceline.values import dataclass
 
 _SMALL_SHM_BYTES = 256e6
 #: What is asked without being told to: each only reads, and says what is wrong in its own words.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from paceline.values import dataclass
 
 Vendor = Literal["NVIDIA", "AMD", "Intel", "Apple"]
 

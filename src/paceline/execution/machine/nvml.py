@@ -7,11 +7,11 @@ reads a GPU is exercised without one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from paceline.execution.machine.facts import GpuFacts
+from paceline.values import dataclass
 
 _T = TypeVar("_T")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.execution.machine.nvml import GpuSample, Nvml
 from paceline.execution.processes import descendants, tree_usage
+from paceline.values import dataclass
 
 _RAPL = Path("/sys/class/powercap")
 

@@ -6,13 +6,13 @@ it from a `Graph` and a `Configuration` (precision, compiler, checkpointing, pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray, OpKind
+from paceline.values import dataclass
 
 Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
 Checkpointing = Literal["none", "selective", "block", "full"]

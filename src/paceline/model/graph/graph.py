@@ -10,7 +10,6 @@ Evaluating a graph at many points is then one matrix product::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.kinds import OpKind as OpKind
+from paceline.values import dataclass
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ storages by appending rows. Ops keep the number they were given; `ordered` renum
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
+from paceline.values import dataclass
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import WorkerError
 from paceline.model.graph import polynomial
 from paceline.model.graph.graph import FloatArray, IntArray, monomials
+from paceline.values import dataclass
 
 _DTYPES = {
     "float32": DType.FP32, "float64": DType.FP64, "float16": DType.FP16, "bfloat16": DType.BF16,

@@ -7,13 +7,13 @@ with its second power, volumes with its third, and scores of attention with its 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray, Graph, Owner, monomials
+from paceline.values import dataclass
 
 #: Sides that determine a polynomial of the fourth power.
 NUM_SIDES = 5

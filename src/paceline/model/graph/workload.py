@@ -6,12 +6,12 @@ networks; reinforcement learning rolls out and then updates. Each is passes × r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import Graph, monomials
 from paceline.model.graph.kinds import OpKind
+from paceline.values import dataclass
 
 Task = Literal["train", "infer"]
 SampleUnit = Literal["images", "clips", "tokens", "sequences", "samples", "seconds of sound"]

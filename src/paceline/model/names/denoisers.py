@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, cast
 
 from paceline.model.names.spelling import without_owner
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 _SIZES = (
     "double", "single", "parallel", "cross", "hidden", "heads", "kv_heads", "head_size", "ffn",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from paceline.plugins import plugin_files
 from paceline.reading import is_file
+from paceline.values import dataclass
 
 _TABLE = "front_ends.csv"
 #: Code that reads models, a folder for each framework.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from paceline.errors import UnknownNameError, close_names
 from paceline.model.names.spelling import name_key, plainer
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 Needs = Literal["nothing", "torch", "transformers", "timm", "torchvision"]
 _NEEDS: dict[str, Needs] = {

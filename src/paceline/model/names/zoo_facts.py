@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from paceline.model.graph.workload import ReferenceJob, SampleUnit, Task
+from paceline.values import dataclass
 
 _UNITS: dict[str, SampleUnit] = {
     "images": "images", "tokens": "tokens", "sequences": "sequences", "samples": "samples",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.kinds import OpKind
 from paceline.model.graph.raw import RawPass
+from paceline.values import dataclass
 
 #: Shape numbers of some rows of a traced pass, from the rows, the position of their first operand,
 #: and which part of a convolution's backward each is; (num_rows, NUM_DIMS, 9).

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from paceline.model.graph.graph import OpKind
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 #: Under autocast: run in the narrow format, in FP32, in the widest input's, or the first input's.
 AutocastClass = Literal["narrow", "wide", "promote", "first"]

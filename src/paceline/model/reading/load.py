@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from paceline.model.rewrite.optimizer import (
     with_resident_states,
 )
 from paceline.reading import stamp_of
+from paceline.values import dataclass
 
 _UNITS: dict[str, SampleUnit] = {
     "image": "images", "features": "samples", "text": "sequences", "language": "tokens",

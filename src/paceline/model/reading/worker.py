@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +18,7 @@ from typing import IO, Any
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.model.names import front_ends as table
 from paceline.model.names.front_ends import FRONT_ENDS, FrontEnd, front_end_of
+from paceline.values import dataclass
 
 #: Code that traces models of PyTorch, in the Python that has it.
 WORKERS = FRONT_ENDS / "torch"

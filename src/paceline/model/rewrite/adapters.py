@@ -16,7 +16,7 @@ outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program,
 from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
 from paceline.model.rewrite.freezing import Updates, matches, updates_of, without_gradients
 from paceline.model.rewrite.optimizer import optimizer_by_variant
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,7 +12,7 @@ Shape legend: N attention ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from paceline.model.graph.polynomial import constant, product
 from paceline.model.graph.program import BoolArray, Program
 from paceline.model.ops.optable import variants
 from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
+from paceline.values import dataclass
 
 _BATCH, _Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD, _CAUSAL, _DROPOUT = range(8)
 

@@ -17,7 +17,7 @@ arXiv 2205.05198, section 5 (selective).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from paceline.model.graph.program import (
     take_stores,
 )
 from paceline.model.rewrite.saved_tensors import without_results
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ what a needed op reads. Activations that were kept only for removed ops die in t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -16,6 +16,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
 from paceline.model.graph.program import OUTLIVES, BoolArray, Program
 from paceline.model.ops.registry import kinds_where
+from paceline.values import dataclass
 
 #: Before a pattern of what stays trained.
 _EXCEPT = "except:"

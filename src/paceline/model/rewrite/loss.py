@@ -23,7 +23,7 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phas
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.rewrite.draft import Draft, row_dims
+from paceline.values import dataclass
 
 _FP32_BYTES = 4.0
 #: Tokens whose logits are there at a time where chunks are recomputed (TRL's ``chunked_nll``).

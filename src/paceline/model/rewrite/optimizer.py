@@ -7,7 +7,7 @@ business. State is kept per element in the formats of ``data/optimizers.csv``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import TypeAlias, TypeVar
 
@@ -19,6 +19,7 @@ from paceline.errors import UnknownNameError
 from paceline.model.graph.costs import OptimizerKernel
 from paceline.model.graph.graph import Graph, IntArray, OpKind, Owner, StorageTable, TensorTable
 from paceline.model.ops.optable import UPDATE, read_table, variants
+from paceline.values import dataclass
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Pointers: TypeAlias = npt.NDArray[np.int32]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paceline.catalog.entities import Device, Link
 from paceline.errors import MissingFactError
@@ -11,6 +11,7 @@ from paceline.parallelism.training_profile import TrainingProfile, find_training
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.step.one_pass import abstentions
 from paceline.units import HOUR_S
+from paceline.values import dataclass
 
 _HINT = "add it to a file of your own devices"
 

@@ -7,7 +7,6 @@ Source: vLLM, ``csrc/custom_all_reduce.cuh`` (sums of one or of two steps).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -16,6 +15,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup, all_reduce_s
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 #: The kernel that engines share, as their profiles call it.
 OWN_KERNEL = "custom"

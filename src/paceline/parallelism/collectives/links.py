@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Literal, get_args
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from paceline.catalog.entities import Link
 from paceline.model.graph.graph import FloatArray
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)

@@ -13,7 +13,6 @@ Sources:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from paceline.parallelism.collectives.links import (
     Collective,
     LinkTable,
 )
+from paceline.values import dataclass
 
 #: NCCL leaves the switch alone for up to four ranks: its ring is as fast there.
 _MAX_RANKS_WITHOUT_SWITCH = 4

@@ -5,8 +5,6 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +15,7 @@ from paceline.model.memory_table import is_weight_copy
 from paceline.parallelism.memory.training_state import home_op
 from paceline.parallelism.memory.weight_gradients import put_off_with_weights
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -15,7 +15,7 @@ Then the first ones of a step that are not yet reduced (``no_sync``) still do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import TrainingProfile
 from paceline.prediction.memory.peak import process_memory
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 #: Blocks that FSDP gathers one by one: a transformer's layers, or as many groups of modules.
 FSDP_BLOCKS = 32

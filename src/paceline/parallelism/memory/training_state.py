@@ -8,7 +8,6 @@ Shapes: num_blocks blocks; of each, what every expert rank holds alike, and expe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -21,6 +20,7 @@ from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.memory_table import is_weight_copy
 from paceline.model.rewrite.master_weights import sent_gradient_frac
+from paceline.values import dataclass
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from paceline.parallelism.collectives.times import (
 )
 from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.strategy.strategy import GradientSync, Sharding
+from paceline.values import dataclass
 
 #: PyTorch's default bucket (``bucket_cap_mb=25``, binary) and its first, smaller one.
 BUCKET_BYTES = 25 * 2**20

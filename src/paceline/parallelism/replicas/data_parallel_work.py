@@ -6,7 +6,6 @@ Every number of data parallel is one of `replicated_step`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from paceline.parallelism.replicas.data_parallel import (
 )
 from paceline.parallelism.replicas.gradient_profile import gradient_profile
 from paceline.parallelism.strategy.strategy import Sharding
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

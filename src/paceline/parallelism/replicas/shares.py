@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline.parallelism.memory.memory_fit import quantile_bytes
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

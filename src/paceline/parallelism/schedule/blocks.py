@@ -5,7 +5,7 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -62,6 +62,7 @@ from paceline.prediction.step.host_dispatch import (
 )
 from paceline.prediction.step.timeline import waiting_end_s
 from paceline.prediction.uncertainty.posterior_correction import correction_of, traits_of
+from paceline.values import dataclass
 
 #: More ops than any graph has.
 _MOST_OPS = 10_000_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +11,7 @@ from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.schedule.stages import balanced_cuts, even_cuts, per_stage
 from paceline.parallelism.schedule.table import Variant
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

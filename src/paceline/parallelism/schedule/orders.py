@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.strategy.strategy import Schedule
+from paceline.values import dataclass
 
 #: Column of an action that no level has placed yet.
 _UNPLACED = -1

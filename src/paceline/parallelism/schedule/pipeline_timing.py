@@ -7,7 +7,6 @@ replicas or sharding alone share a pipeline.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from paceline.parallelism.schedule.bubbles import (
 from paceline.parallelism.schedule.layouts import Layout, layout
 from paceline.parallelism.schedule.table import KINDS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Schedule
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

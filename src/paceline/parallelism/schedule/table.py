@@ -6,7 +6,7 @@ Shapes: one element per strategy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import get_args
 
 import numpy as np
@@ -19,6 +19,7 @@ from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Schedule, ScheduleKind, Sharding, Strategy
 from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
+from paceline.values import dataclass
 
 SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 KINDS: tuple[ScheduleKind, ...] = get_args(ScheduleKind)

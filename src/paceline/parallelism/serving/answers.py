@@ -5,8 +5,6 @@ Shape legend: D devices, R runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +17,7 @@ from paceline.parallelism.serving.batching import (
 )
 from paceline.parallelism.serving.engine import PredictedPasses
 from paceline.stack.engines import EngineProfile
+from paceline.values import dataclass
 
 #: Beyond this share of a request's time its tokens, and not its prompt, hold it back.
 _MOSTLY = 0.5

@@ -17,7 +17,7 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ import numpy.typing as npt
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.steps import Steps
 from paceline.stack.engines import EngineProfile
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

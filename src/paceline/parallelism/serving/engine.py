@@ -6,7 +6,6 @@ Shape legend: D devices, R runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from paceline.parallelism.serving.batching import (
     ServingRuns,
 )
 from paceline.prediction.prediction import Points, StepPrediction
+from paceline.values import dataclass
 
 #: The pass that reads a prompt, and the one that writes a token for every request.
 PROMPT, TOKEN = "prefill", "decode"

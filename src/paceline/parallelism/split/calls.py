@@ -6,7 +6,6 @@ Shapes: num_calls calls of a pass; K distinct messages among them; R places or p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -18,6 +17,7 @@ from paceline.parallelism.collectives.links import COLLECTIVES, Collective
 from paceline.parallelism.collectives.times import RankGroup, collective_s, exchange_tokens_s
 from paceline.parallelism.split.routing import Routing
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 #: Who takes part in a call: ranks that share widths and heads of every layer; those among which
 #: keys and values go round; those that hand tokens for heads; all that share the tokens of an

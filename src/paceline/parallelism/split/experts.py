@@ -12,7 +12,7 @@ JMLR 23, 2022, section 2.3.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -25,6 +25,7 @@ from paceline.parallelism.split.calls import Call, CallTable
 from paceline.parallelism.split.roles import OpView, view_ops
 from paceline.parallelism.split.routing import Routing
 from paceline.parallelism.split.shape import SplitShape
+from paceline.values import dataclass
 
 _BATCH, _M, _N, _K = dims_of(OpKind.MATMUL, "batch", "m", "n", "k")
 

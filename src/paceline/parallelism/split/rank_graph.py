@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -37,6 +37,7 @@ from paceline.parallelism.split.tensor import split_tensor
 from paceline.parallelism.split.tokens import TokenPart, gathered_results, split_tokens, streams_of
 from paceline.parallelism.split.words import ends_in_words, gathered_words, with_split_words
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 (_M,) = dims_of(OpKind.MATMUL, "m")
 

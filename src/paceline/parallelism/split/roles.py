@@ -15,7 +15,6 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
 
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase, monomials
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
+from paceline.values import dataclass
 
 #: Tables of fewer rows are not worth a sum over ranks.
 _MIN_SPLIT_ROWS = 4096

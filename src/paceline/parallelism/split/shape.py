@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup
 from paceline.parallelism.split.calls import AXES, SplitAxis
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,6 +21,7 @@ from paceline.model.ops.registry import FACTS, dims_of, kinds_where
 from paceline.parallelism.collectives.links import Collective
 from paceline.parallelism.split.calls import Call, CallTable
 from paceline.parallelism.split.roles import OpView, Role, find_roles, view_ops
+from paceline.values import dataclass
 
 _FILTER_BACKWARD = kinds_where(lambda facts: facts.backward_of == OpKind.CONV)
 #: Forward kinds with a matrix or a filter.

@@ -21,7 +21,7 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from paceline.model.ops.registry import dims_of
 from paceline.parallelism.split.calls import Call, CallTable
 from paceline.parallelism.split.roles import OpView, view_ops
 from paceline.parallelism.split.shape import SplitShape
+from paceline.values import dataclass
 
 _ONE_ITEM = EXPONENTS.index((1, 0))
 _BATCH, _M, _N, _K = dims_of(OpKind.MATMUL, "batch", "m", "n", "k")

@@ -17,7 +17,6 @@ round a ring of the other ranks of ``cp``, or are gathered before attention (``g
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeVar, get_args
 
 from paceline.errors import InvalidInputError
@@ -34,6 +33,7 @@ from paceline.parallelism.strategy.strategy import (
     Sharding,
     Strategy,
 )
+from paceline.values import dataclass
 
 _HEAD = re.compile(
     r"^(?P<mesh>[a-z0-9.:]+)(?:@(?P<kind>gpipe|1f1b|interleaved|zbh1)(?P<chunks>[0-9]{1,4})?)?"

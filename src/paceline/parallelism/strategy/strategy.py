@@ -8,11 +8,11 @@ key in records, tables and files.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Checkpointing
+from paceline.values import dataclass
 
 AxisName = Literal["dp", "fsdp", "tp", "pp", "cp", "ep", "cfg"]
 AxisLevel = Literal["auto", "device", "node"]

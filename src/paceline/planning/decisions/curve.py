@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from paceline.planfile import Interval
 from paceline.planning.decisions.knee_point import Knee
+from paceline.values import dataclass
 
 Limit = Literal["nothing", "collective", "batch floor", "memory"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -29,6 +29,7 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.search import StrategySearch
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
+from paceline.values import dataclass
 
 #: Batches tried when the user names none; throughput has usually settled long before the end.
 _MAX_DEFAULT_BATCH = 4096

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
+from paceline.values import dataclass
 
 #: A further device pays while it adds at least this share of what the first one gave.
 KNEE_MARGINAL_FRAC = 0.7

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.planfile import Interval
 from paceline.planning.goal.chance import Z_80
+from paceline.values import dataclass
 
 PoolObjective = Literal["makespan", "mean-finish"]
 #: Branches looked at before the search stops and returns the best found.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
@@ -35,6 +35,7 @@ from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.options import parse_work
 from paceline.reading import read_text
+from paceline.values import dataclass
 
 #: Batches per device that are tried; each job takes the fastest that fits.
 _BATCHES = tuple(2**i for i in range(12))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
@@ -28,6 +28,7 @@ from paceline.planning.places.ownership import (
 )
 from paceline.reading import read_text
 from paceline.units import format_percent, format_usd
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.replicas import is_replicated
 from paceline.simulation.search import StrategySearch
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 
 #: A run that is worth less of the step, over all its rivals, is not asked for.
 _LEAST_WORTH = 0.002

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from paceline.units import HOUR_S
+from paceline.values import dataclass
 
 _MAX_MACHINES = 10_000
 #: A rate just above what some machines sustain needs one more; rounding of floats does not.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.pareto import Index
 from paceline.planning.search.selection import best_of
 from paceline.units import format_bytes, format_usd
+from paceline.values import dataclass
 
 #: Names given in a group, and sentences about offers of one device.
 _NUM_EXAMPLES = 3

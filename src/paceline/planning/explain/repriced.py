@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from paceline.planning.search.pareto import Index
 from paceline.planning.search.preference import Standing, competing
 from paceline.planning.search.script import within
 from paceline.units import HOUR_S
+from paceline.values import dataclass
 
 
 def price_changed(search: Search, rows: Index, factor: float) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -38,6 +38,7 @@ from paceline.planning.places.place_table import num_devices, place_memory_bytes
 from paceline.planning.places.places import PlaceSearch
 from paceline.planning.places.support import device_support, platform_of
 from paceline.simulation.rank import rank_steps
+from paceline.values import dataclass
 
 #: Models from so many parameters on are also tried with each layer on several devices.
 _SPLIT_PARAMETERS = {"infer": 1_000_000_000, "train": 5_000_000_000}

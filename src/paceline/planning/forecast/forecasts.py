@@ -7,7 +7,6 @@ used on a device or a device's facts do not suffice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.simulation.job import Job
 from paceline.simulation.rank import Lengths, RankPasses, cut, rank_memory_bytes
+from paceline.values import dataclass
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -43,6 +43,7 @@ from paceline.planning.places.configurations import DeviceSupport, why_unusable
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
+from paceline.values import dataclass
 
 _MANY = 1_000_000
 #: Where memory sets no limit, the best batch is the smallest that reaches this share of the most.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -44,6 +44,7 @@ from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.stack.engines import no_kernels
+from paceline.values import dataclass
 
 #: Devices that one machine can hold; beyond it a network is needed, which an offer names.
 MAX_DEVICES_PER_MACHINE = 16

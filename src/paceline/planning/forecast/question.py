@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 
 from paceline.model.graph.workload import Workload
@@ -13,6 +12,7 @@ from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.input_side import input_format
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.input_side import SampleFormat
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

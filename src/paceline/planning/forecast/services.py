@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from paceline.simulation.queue.figures import Replicas, ServiceFigures, service_
 from paceline.simulation.queue.load import Load, Requests
 from paceline.simulation.queue.one_setting import best_gains, gains_of
 from paceline.simulation.queue.percentiles import Percentiles, Served
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

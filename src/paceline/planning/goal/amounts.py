@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Work
 from paceline.units import format_count
+from paceline.values import dataclass
 
 #: Steps are counted in 64-bit integers.
 _MOST_SAMPLES = 1e18

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.amounts import Job, is_generation
 from paceline.planning.goal.goal import Goal, Work
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ the published law of batches that train near the best: they grow with the comput
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
@@ -20,6 +20,7 @@ from paceline.model.graph.workload import Workload
 from paceline.model.settings import read_settings
 from paceline.planning.goal.amounts import Job
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 Kind = Literal["training", "fine-tuning"]
 

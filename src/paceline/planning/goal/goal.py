@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, get_args
 
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
@@ -43,6 +43,7 @@ from paceline.units import (
     parse_power_w,
     parse_usd,
 )
+from paceline.values import dataclass
 
 Objective = Literal["auto", "cost", "time", "balanced", "energy", "performance-per-usd"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from paceline.planning.goal.documents import parse_yaml, schema_of, validate
 from paceline.planning.goal.goal import Scenario
 from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.reading import read_text
+from paceline.values import dataclass
 
 #: Keys by which files of other verbs are told.
 _OTHER_FILES = (

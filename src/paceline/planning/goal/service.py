@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
@@ -18,6 +18,7 @@ from paceline.stack.engines import (
     find_engine,
     is_engine,
 )
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

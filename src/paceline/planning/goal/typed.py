@@ -7,13 +7,14 @@ the reference pages are made of these declarations.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from paceline.catalog.lookup import split_names
 from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.units import parse_count
+from paceline.values import dataclass
 
 #: Key of a declaration in the metadata of a field.
 _TYPED = "typed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.planfile import Interval, PlannedChoice
 from paceline.planning.goal.chance import Z_80
@@ -12,6 +12,7 @@ from paceline.planning.lifecycle.lifecycle import PhaseName, SearchedPhase, Ways
 from paceline.planning.lifecycle.words import assumptions, reason, whys
 from paceline.planning.places.relocation import Dataset
 from paceline.planning.search.choices import planned_choice
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +19,7 @@ from paceline.planning.places.interruption import MONTH_S
 from paceline.planning.places.relocation import Dataset
 from paceline.reading import read_text
 from paceline.units import DAY_S, HOUR_S, parse_bytes
+from paceline.values import dataclass
 
 _EXAMPLE = "examples/scenarios/lifecycle.yaml"
 _PHASES = frozenset(get_args(PhaseName))

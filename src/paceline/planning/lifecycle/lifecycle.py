@@ -7,7 +7,6 @@ time, developing by working hours, serving by months without a break.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 from typing import Literal
@@ -34,6 +33,7 @@ from paceline.planning.places.relocation import (
 from paceline.planning.search.all_candidates import Search, run_search
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.units import HOUR_S
+from paceline.values import dataclass
 
 PhaseName = Literal["develop", "train", "serve"]
 

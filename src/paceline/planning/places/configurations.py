@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Device
 from paceline.dtypes import find_precision
@@ -15,6 +15,7 @@ from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.service import Service
 from paceline.stack.devices import compiler_elsewhere
 from paceline.stack.engines import USUAL_LOOP
+from paceline.values import dataclass
 
 #: Half-width precisions that keep the usual quality of training and inference, best first, and
 #: full-width ones.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.planning.places.own_machines import host_power_w
+from paceline.values import dataclass
 
 #: Share of its rating at which a power supply may run for long.
 SUSTAINED_SUPPLY_FRAC = 0.8

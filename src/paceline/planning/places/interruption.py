@@ -13,9 +13,9 @@ Source:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from paceline.units import DAY_S
+from paceline.values import dataclass
 
 MONTH_S = 365.25 / 12 * DAY_S
 #: Chance that a machine is taken back within a month, low, middle and high, where its cloud

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 
 from paceline.catalog.entities import (
@@ -18,6 +18,7 @@ from paceline.catalog.entities import (
 from paceline.catalog.offer_links import machine_links
 from paceline.catalog.tables import read_rows
 from paceline.planning.places.ownership import electricity_usd_per_kwh
+from paceline.values import dataclass
 
 #: An owned machine is taken to stand where electricity costs the world's mean.
 ELECTRICITY_REGION = "World"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from paceline.catalog.tables import read_rows
 from paceline.errors import UnknownNameError
+from paceline.values import dataclass
 
 HOURS_PER_MONTH = 365.25 * 24 / 12
 #: Nothing is planned further ahead than this.

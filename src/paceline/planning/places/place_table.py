@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
@@ -14,6 +13,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.planning.places.own_machines import machine_power_w
 from paceline.planning.places.places import Place
 from paceline.planning.places.price import RentalTerms, rental_terms
+from paceline.values import dataclass
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -7,7 +7,7 @@ it would win, but it is not ranked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from typing import Literal
 
@@ -30,6 +30,7 @@ from paceline.planning.places.own_machines import (
 from paceline.planning.places.support import platform_of
 from paceline.stack.devices import newest_stack, why_unsupported
 from paceline.stack.engines import no_kernels
+from paceline.values import dataclass
 
 #: Stands between the names of machines that work together.
 JOINED_BY = " + "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import Literal, get_args
@@ -25,6 +24,7 @@ from paceline.planning.places.interruption import (
 from paceline.planning.places.own_machines import OWN
 from paceline.shipped import shipped_rows
 from paceline.units import DAY_S, HOUR_S, format_percent
+from paceline.values import dataclass
 
 Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
 #: Every way of paying.

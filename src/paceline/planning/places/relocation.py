@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.graph import FloatArray
 from paceline.planning.places.price import traffic_out_usd_per_byte
 from paceline.units import HOUR_S
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.collectives.failures import usual_mtbf_s
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,7 @@ from paceline.planning.search.whole_strategies import (
 )
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.job import Job
+from paceline.values import dataclass
 
 if TYPE_CHECKING:
     from paceline.simulation.queue.figures import ServiceFigures

@@ -8,7 +8,7 @@ the largest few such batches are kept in training, since smaller ones are slower
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
+from paceline.values import dataclass
 
 #: What data-parallel ranks can split, by code. ZeRO-1 communicates like ZeRO-2 and needs more
 #: memory, so it never wins and is left out.

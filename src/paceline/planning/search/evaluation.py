@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from paceline.planning.places.whole_job import NO_OVERHEADS, Overheads
 from paceline.planning.search.candidates import CandidateTable
 from paceline.shipped import shipped_rows
 from paceline.units import HOUR_S
+from paceline.values import dataclass
 
 #: Nobody takes another plan for a smaller share of a job's cost, or of its time.
 MATTERS_FRAC = 0.1

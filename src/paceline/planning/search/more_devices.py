@@ -6,7 +6,7 @@ And a deadline, where none is stated and what is cheapest would take longer than
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.whole_strategies import is_searched_whole
 from paceline.shipped import shipped_rows
 from paceline.units import DAY_S
+from paceline.values import dataclass
 
 #: Most devices that are tried without being asked for: as Llama 3 was trained on.
 _MOST_DEVICES = 16_384

@@ -8,7 +8,7 @@ whose whole number has its ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from paceline.planning.search.whole_strategies import (
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
+from paceline.values import dataclass
 
 #: Sizes kept of each kind of machine.
 _NUM_BEST = 2

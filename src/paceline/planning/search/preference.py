@@ -11,7 +11,7 @@ provider.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from paceline.planning.search.script import worth_writing
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.gaussian_process import Spreads
 from paceline.units import HOUR_S
+from paceline.values import dataclass
 
 UInt64Array = npt.NDArray[np.uint64]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import Constraint, objective_name
 from paceline.planning.search.pareto import Index, pareto_front, thin_front
 from paceline.planning.search.preference import Standing, competing
+from paceline.values import dataclass
 
 #: A near miss is shown if it beats the best by this share of the objective …
 _NEAR_MISS_GAIN_FRAC = 0.1

@@ -8,7 +8,7 @@ schedules only where the bound below their steps leaves a gain that matters over
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from paceline.planning.search.whole_strategies import (
 )
 from paceline.simulation.job import Job
 from paceline.simulation.search import StrategySearch
+from paceline.values import dataclass
 
 _HALF_PRECISIONS = ("bf16", "fp16")
 #: Kinds of machine that are searched in full, and strategies kept of each number of them.

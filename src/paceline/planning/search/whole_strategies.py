@@ -7,7 +7,7 @@ For models that one device cannot train: stages, tensor and data parallel. The s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -27,6 +27,7 @@ from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import CandidateTable, joined
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
+from paceline.values import dataclass
 
 #: Models from so many parameters on are worth it.
 LEAST_PARAMETERS = 5_000_000_000

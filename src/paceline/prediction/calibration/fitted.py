@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -22,6 +22,7 @@ from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
 from paceline.shipped import shipped_rows
 from paceline.stack.releases import ReleaseDates, shipped_release_dates
+from paceline.values import dataclass
 
 #: Rows per matrix product. Always the same number, so that the answer for one device and batch
 #: does not depend, to the last bit, on what else is asked in the same call.

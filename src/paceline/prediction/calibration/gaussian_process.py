@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.step_features import StepFeatures, similarity
+from paceline.values import dataclass
 
 #: Parts of what is off, from what all steps share to a step's own.
 PARTS = ("device", "setting", "workload", "kernels", "step")

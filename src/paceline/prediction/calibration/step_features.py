@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
+from paceline.values import dataclass
 
 #: Signatures with shares of the time.
 Kernels: TypeAlias = tuple[tuple[int, float], ...]

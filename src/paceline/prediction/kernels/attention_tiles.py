@@ -14,13 +14,13 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from paceline.prediction.features import Array
 from paceline.prediction.kernels.product_tiles import Engine
+from paceline.values import dataclass
 
 _ROWS = (16, 64, 128)
 _SPLITS = (1, 2, 4, 8, 16, 32)

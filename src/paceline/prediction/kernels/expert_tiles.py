@@ -14,12 +14,12 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.prediction.features import Array
 from paceline.prediction.kernels.product_tiles import Engine, TileConstants, tiled_s
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +9,7 @@ from paceline.catalog.architectures import Generation
 from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import PEAK_KEYS, DeviceTable
+from paceline.values import dataclass
 
 #: Threads of a warp.
 _WARP = 32

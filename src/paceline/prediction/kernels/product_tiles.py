@@ -14,13 +14,13 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from paceline.catalog.architectures import Generation
 from paceline.prediction.features import Array
+from paceline.values import dataclass
 
 _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 32))
 #: Of batched products alone.

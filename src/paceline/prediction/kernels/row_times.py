@@ -6,7 +6,7 @@ Shape legend: D devices, P points, R rows of the cost table.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ from paceline.prediction.kernels.product_tiles import (
 )
 from paceline.prediction.kernels.serial_accesses import no_faster_than_accesses
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 #: Models of attention: of one query row per head, which reads memory, and of more, which compute.
 _DECODE, _PREFILL = "attention_decode", "attention"

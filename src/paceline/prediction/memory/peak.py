@@ -11,14 +11,13 @@ that the allocator holds) and *process* (reserved, workspaces and the driver's c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paceline.model.graph.costs import MemoryTable, Platform
 from paceline.model.graph.graph import FloatArray, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 _CHUNK_POINTS = 4096
 

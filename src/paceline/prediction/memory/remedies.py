@@ -6,7 +6,6 @@ Each remedy is a rewrite that is carried out: the figures are those of the rewri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -18,6 +17,7 @@ from paceline.model.graph.workload import Task
 from paceline.model.lowering import lower
 from paceline.model.settings import read_settings
 from paceline.shipped import shipped_rows
+from paceline.values import dataclass
 
 #: Less than this share of the peak is no remedy.
 _LEAST_SAVED_FRAC = 0.01

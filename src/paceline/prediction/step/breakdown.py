@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import waits_of
 from paceline.prediction.step.one_pass import predict_pass
 from paceline.prediction.uncertainty.posterior_correction import correction_of
+from paceline.values import dataclass
 
 #: An op that takes more than so many times its physical bound is held back by neither limit.
 _OVERHEAD_FACTOR = 3.0

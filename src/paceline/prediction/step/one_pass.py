@@ -36,12 +36,13 @@ from paceline.prediction.uncertainty.intervals import (
     with_observations,
 )
 from paceline.prediction.uncertainty.posterior_correction import correction_of
+from paceline.values import dataclass
 
 #: Upper limit of the elements of one working array, which bounds memory.
 _CHUNK_ELEMENTS = 400_000
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Question:
     """What is asked of one pass, with the host's time for each op in execution order, (N,).
 
@@ -56,7 +57,7 @@ class _Question:
     waits: npt.NDArray[np.intp]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Times:
     """Sums over a step by the built-in coefficients, and what measurements tell; all (D, P)."""
 

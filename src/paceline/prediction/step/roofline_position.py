@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import get_args
 
 from paceline.prediction.step.breakdown import Limit, PassBreakdown
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +11,7 @@ from paceline.prediction.device_kinds import kind_facts
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.device_distance import clock_log_sigma, distances
+from paceline.values import dataclass
 
 #: Standard deviations to either end of the interval that holds in four of five cases, which is also
 #: the bound that holds in nine of ten.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +14,7 @@ from paceline.prediction.features import Array
 from paceline.prediction.kernels.row_times import OpShapes, evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.prediction import Points
+from paceline.values import dataclass
 
 #: So many kernels stand for a step, those that take most of its time.
 _MOST_KERNELS = 48

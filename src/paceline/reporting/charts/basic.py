@@ -7,11 +7,11 @@ SVG, PNG or an offline page is in `paceline.reporting.charts.drawing`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.reporting.texts import sample_unit_of
+from paceline.values import dataclass
 
 Row = Mapping[str, object]
 Layer = dict[str, object]

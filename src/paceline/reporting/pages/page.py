@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paceline.reporting.charts.basic import Chart
 from paceline.reporting.tables import Table
+from paceline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from paceline.model.live_bytes import MemoryCourse
@@ -14,6 +13,7 @@ from paceline.prediction.step.breakdown import OpShare, OwnerBytes, PassBreakdow
 from paceline.prediction.step.roofline_position import RooflinePosition
 from paceline.reporting.tables import ABSENT, Column, Table, cut, markdown_table, text_table
 from paceline.units import format_bytes, format_count, format_duration, format_percent
+from paceline.values import dataclass
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SHORT_NAMES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 
 from paceline.errors import UnknownNameError
@@ -14,6 +14,7 @@ from paceline.model.names.registry import names_of, parameters_of
 from paceline.model.names.spelling import plainer, without_owner
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
+from paceline.values import dataclass
 
 #: Targets of accuracy and scenarios of MLPerf Inference.
 _MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from paceline.catalog.entities import Catalog, Device, Link, Offer, OfferLinks, Source
 from paceline.catalog.offer_links import offer_links
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines
+from paceline.values import dataclass
 
 #: Cards of a node's network and their rate in bits (links inside a node are stated in bytes), and
 #: cards that carry no gradients.

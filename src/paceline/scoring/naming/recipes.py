@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.scoring.naming.models import UnresolvedRowError
@@ -16,6 +15,7 @@ from paceline.scoring.naming.stated_degrees import (
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import HABITS, Habit
+from paceline.values import dataclass
 
 _CUT = re.compile(r"sequence[ _-]parallel|\bSP\b(?! ?[=:]? ?0)")
 _RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")

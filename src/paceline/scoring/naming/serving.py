@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.scoring.rows import Row
 from paceline.stack.engines import EngineProfile, Release, engine_in, engines
+from paceline.values import dataclass
 
 _INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
 _OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from paceline.parallelism.strategy.strategy import Sharding
+from paceline.values import dataclass
 
 #: What each degree is called; the longest words first.
 _NAMES = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from paceline.scoring.tables import read_table
+from paceline.values import dataclass
 
 #: Names of models that are more than one stack of dense blocks, whatever sizes a row states.
 _OTHERS = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
@@ -28,6 +28,7 @@ from paceline.simulation.queue.percentiles import Percentiles, Served
 from paceline.simulation.queue.service import offered, rate_within, saturation, steady
 from paceline.simulation.simulator import simulate
 from paceline.stack.engines import is_engine
+from paceline.values import dataclass
 
 #: Where not even single requests keep their limits, their times are those of one now and then.
 _LEAST_RATE_PER_S = 1e-3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.catalog.entities import Catalog
 from paceline.model.graph.workload import Workload
@@ -17,6 +17,7 @@ from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import capacity_of, context_of
 from paceline.stack.engines import is_engine
+from paceline.values import dataclass
 
 #: Of the memory that an engine takes, what weights may take; the rest is for its cache.
 _WEIGHTS_FRAC = 0.75

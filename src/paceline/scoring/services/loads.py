@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from paceline.scoring.naming.models import UnresolvedRowError
@@ -11,6 +10,7 @@ from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
 from paceline.simulation.queue.load import NUM_REQUESTS, Arrivals, Lengths, Load
 from paceline.simulation.queue.service import Bounded, Limit
+from paceline.values import dataclass
 
 #: How requests of a row come; the words are those of ``data/serving_scenarios.csv``.
 Scenario = Literal["static", "backlog", "at-once", "closed", "poisson"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.queue.step_loop import Batching, StepTimes
 from paceline.simulation.simulator import simulate
 from paceline.stack.engines import StepLimits
+from paceline.values import dataclass
 
 #: Sequences at once, and tokens of a prompt, at which steps are predicted.
 _SEQUENCES = np.exp2(np.arange(11))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.values import dataclass
 
 #: How requests come: at a mean rate, independent of one another; a new one as soon as one ends;
 #: all at the start.

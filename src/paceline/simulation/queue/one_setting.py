@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.dtypes import find_precision
 from paceline.errors import PacelineError
@@ -16,6 +16,7 @@ from paceline.simulation.queue.load import Load
 from paceline.simulation.queue.service import Bounded, Limit, rate_within
 from paceline.stack.engines import StepLimits
 from paceline.units import format_percent, format_significant
+from paceline.values import dataclass
 
 #: Chunks and numbers of sequences that are tried, over what stands.
 _FACTORS = (0.25, 0.5, 2.0, 4.0)

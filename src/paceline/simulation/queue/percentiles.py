@@ -6,13 +6,14 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.program import BoolArray
 from paceline.simulation.queue.step_loop import Timeline
+from paceline.values import dataclass
 
 #: An engine has filled after so many times as long as a request takes.
 _FILLING = 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from paceline.simulation.queue.engine_tables import EngineTable
 from paceline.simulation.queue.load import Load, Requests
 from paceline.simulation.queue.percentiles import Percentiles, Served, summed_up
 from paceline.simulation.queue.step_loop import run_steps
+from paceline.values import dataclass
 
 #: Times that a limit may bound.
 Bounded = Literal["first_token", "per_token", "request"]

@@ -14,13 +14,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray
 from paceline.simulation.queue.load import Requests
+from paceline.values import dataclass
 
 #: Steps for which the cache must have room before another request is admitted: a block of it
 #: (``block_size`` of vLLM).

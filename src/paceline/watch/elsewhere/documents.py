@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import InvalidInputError, MissingFactError
+from paceline.values import dataclass
 from paceline.watch.elsewhere.start_script import START
 
 Document = dict[str, Any]

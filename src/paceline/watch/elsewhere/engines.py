@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, Literal
 
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.shipped import shipped_toml
+from paceline.values import dataclass
 
 Word = Literal["waiting", "running", "done", "failed"]
 #: Words after it run on the other side, joined as one quoted argument.
