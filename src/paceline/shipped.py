@@ -23,7 +23,8 @@ def shipped_rows(room: str, table: str) -> tuple[dict[str, str], ...]:
     """
     path = resources.files(f"paceline.{room}") / "data" / table
     with path.open(encoding="utf-8") as lines:
-        return tuple(csv.DictReader(lines))
+        names, *rows = csv.reader(lines)
+        return tuple(dict(zip(names, row, strict=True)) for row in rows)
 
 
 @cache

@@ -21,6 +21,8 @@ _SERIES = re.compile(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b
 _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
 #: Between names: not within brackets.
 _COMMA = re.compile(r",(?![^(]*\))")
+#: All but letters, digits and the plus of some names.
+_SEPARATORS = re.compile(r"[^\w+]|_")
 _COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
 #: Names of Radeon cards end in XT and XTX: ``7900xtx`` counts nothing.
 _COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×](?!tx?\b)\s*([^\s].*)", re.IGNORECASE)
@@ -213,4 +215,4 @@ def _without_brand(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum() or c == "+")
+    return _SEPARATORS.sub("", name.lower())

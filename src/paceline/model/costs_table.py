@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.dtypes import DType, Precision
 from paceline.model.graph.costs import Configuration, CostTable
@@ -169,9 +170,23 @@ def _distinct(rows: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
     """
     bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
     bits ^= bits >> np.uint64(29)
-    factors = np.random.default_rng(0).integers(1, 2**63, bits.shape[1], dtype=np.uint64)
-    hashes = (bits * (2 * factors + 1)).sum(axis=1, dtype=np.uint64)
+    hashes = (bits * _odd_factors(bits.shape[1])).sum(axis=1, dtype=np.uint64)
     _, first, index, count = np.unique(
         hashes, return_index=True, return_inverse=True, return_counts=True
     )
     return first, index, count
+
+
+def _odd_factors(count: int) -> npt.NDArray[np.uint64]:
+    """Numbers of 64 bits that have nothing in common, (count,).
+
+    They are drawn by SplitMix64 and not by ``numpy.random``, which takes as long to import as a
+    small model to lower.
+
+    Source:
+        Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    drawn = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    drawn = (drawn ^ (drawn >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    drawn = (drawn ^ (drawn >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(drawn ^ (drawn >> np.uint64(31))) | np.uint64(1)

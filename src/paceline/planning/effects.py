@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +19,11 @@ from paceline.planning.forecast.grid_jobs import (
     grid_cases,
 )
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.search.all_candidates import Search
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.simulator import simulate
+
+if TYPE_CHECKING:
+    from paceline.planning.search.all_candidates import Search
 
 
 def check_effects(

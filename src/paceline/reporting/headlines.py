@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
-from paceline.planning.forecast.grid import GridCell, PredictionGrid
-from paceline.planning.forecast.services import ServiceCell
 from paceline.reporting.figures import memory_range, memory_share
 from paceline.units import (
     counted_name,
@@ -15,6 +13,11 @@ from paceline.units import (
     format_significant,
     format_usd,
 )
+
+if TYPE_CHECKING:
+    from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
+    from paceline.planning.forecast.grid import GridCell, PredictionGrid
+    from paceline.planning.forecast.services import ServiceCell
 
 
 def predicted_headline(grid: PredictionGrid) -> str:

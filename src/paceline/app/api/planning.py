@@ -147,15 +147,15 @@ def predict(
     from paceline.app.progress import progress
     from paceline.app.requests.predictions import Question, read_question, stated_work
     from paceline.model.graph.costs import Checkpointing
-    from paceline.planning.search.candidates import SHARDINGS
+    from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
     from paceline.simulation.simulator import simulate
 
-    known = get_args(Checkpointing)
+    known, shardings = get_args(Checkpointing), ("auto", *SEARCHED_SHARDINGS)
     question = Question(
         device=device, batches=tuple(batch), counts=tuple(devices), seq=seq,
         precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
-        sharding=read_word(sharding, ("auto", *SHARDINGS), "sharding", command=_PREDICT_HELP),
+        sharding=read_word(sharding, shardings, "sharding", command=_PREDICT_HELP),
         work=stated_work(requests), trace=requests.get("trace"),
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from paceline.app.requests.plan_request import check_length, read_calibration, read_compiler
-from paceline.app.requests.remedies import Remedy, remedy_lines
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, parse_device_count, split_names
 from paceline.dtypes import find_precision
-from paceline.errors import InvalidInputError
+from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
@@ -28,7 +27,6 @@ from paceline.planning.forecast.grid_jobs import (
     GridCases,
     grid_cases,
 )
-from paceline.planning.forecast.services import check_served, service_cells
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
@@ -45,6 +43,9 @@ from paceline.simulation.queue.load import (
 )
 from paceline.simulation.simulator import simulate
 from paceline.values import dataclass
+
+if TYPE_CHECKING:
+    from paceline.app.requests.remedies import Remedy
 
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)
@@ -140,6 +141,8 @@ class AskedGrid:
         )
 
     def _with_services(self, grid: PredictionGrid, asked: Load) -> PredictionGrid:
+        from paceline.planning.forecast.services import check_served, service_cells
+
         question = self.question
         trace = None if question.trace is None else read_trace(question.trace)
         if trace is not None:
@@ -242,6 +245,49 @@ def read_question(question: Question, workload: Workload) -> AskedGrid:
     return _asked(question, workload, catalog, where)
 
 
+def no_figure(grid: PredictionGrid, *, is_ranking: bool) -> PacelineError | None:
+    """The failure of a prediction that leaves a question open; else None.
+
+    A device that was named has no figure, or nothing fits anywhere. A ranking says which devices
+    it leaves out, and fails where it has none at all.
+
+    Args:
+        grid: The prediction.
+        is_ranking: Whether no device was named.
+    """
+    silent = _silent(grid)
+    if silent and not (is_ranking and grid.cells):
+        name, reason = silent[0]
+        others = len(silent) - 1
+        more = f" ({others} more have none either)" if others else ""
+        return MissingFactError(
+            f"no answer: {name}: {reason}{more}",
+            hint="name another device, as `paceline devices` lists them, or ask for what it runs",
+        )
+    if not grid.cells or any(cell.status != "out of memory" for cell in grid.cells):
+        return None
+    nearest = min(grid.cells, key=lambda c: c.memory_bytes.mid / c.memory_capacity_bytes)
+    hint = "name devices with more memory, a smaller --batch, or run it another way (--rewrite)"
+    return DoesNotFitError(
+        f"nothing fits: {grid.title} at batch {nearest.batch_per_device} on {nearest.device} "
+        f"{nearest.reason}",
+        hint="see the remedies in the answer" if grid.remedies else hint,
+    )
+
+
+def _silent(grid: PredictionGrid) -> list[tuple[str, str]]:
+    """Devices without a figure that memory does not explain, and why."""
+    unsure: dict[str, str] = {}
+    for cell in grid.cells:
+        if cell.status == "abstained":
+            unsure.setdefault(cell.device, cell.reason)
+    told = {cell.device for cell in grid.cells if cell.status != "abstained"}
+    return [
+        *((one.device, one.reason) for one in grid.unanswered),
+        *((name, reason) for name, reason in unsure.items() if name not in told),
+    ]
+
+
 def stated_work(options: Mapping[str, object]) -> Work:
     """What is stated of requests and items, by the name of its option; None was not given.
 
@@ -288,6 +334,10 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
 
 def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
     question = asked.question
+    stuck = _stuck(grid.cells)
+    if not stuck:
+        return ()
+    from paceline.app.requests.remedies import remedy_lines
 
     def evaluate(remedy: Remedy, name: str, batch: int) -> GridCell | None:
         changed = replace(
@@ -309,7 +359,7 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
     return tuple(
         remedy_lines(
             asked.workload,
-            grid.cells,
+            stuck,
             evaluate,
             rewrite=question.rewrite,
             framework=question.framework,
@@ -317,6 +367,12 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
             seq=question.seq,
         )
     )
+
+
+def _stuck(cells: Sequence[GridCell]) -> list[GridCell]:
+    """Cells of the devices on which nothing fits."""
+    fitting = {cell.device for cell in cells if cell.status != "out of memory"}
+    return [cell for cell in cells if cell.device not in fitting]
 
 
 def _goal(question: Question) -> Goal:

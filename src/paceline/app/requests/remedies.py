@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from paceline.errors import DoesNotFitError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing, Configuration
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.settings import read_settings
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.explain.savings import savings_sentence
-from paceline.planning.forecast.grid import GridCell, PredictionGrid
+from paceline.planning.forecast.grid import GridCell
 from paceline.planning.forecast.grid_jobs import MAX_DEVICES_PER_MACHINE
 from paceline.planning.goal.rewrites import with_usual
 from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
@@ -75,7 +74,7 @@ Evaluate = Callable[[Remedy, str, int], GridCell | None]
 
 def remedy_lines(
     workload: Workload,
-    cells: Sequence[GridCell],
+    stuck: Sequence[GridCell],
     evaluate: Evaluate,
     *,
     rewrite: str,
@@ -90,17 +89,13 @@ def remedy_lines(
 
     Args:
         workload: The model with its task.
-        cells: What was predicted, by device, count and batch.
+        stuck: What was predicted for devices on which nothing fits; at least one.
         evaluate: The prediction with a remedy.
         rewrite: Settings of the prediction, as `--rewrite` reads them.
         framework: Software whose habits hold where they say nothing.
         checkpointing: What the prediction recomputes.
         seq: Sequence length; the workload's own if None.
     """
-    fitting = {cell.device for cell in cells if cell.status != "out of memory"}
-    stuck = [cell for cell in cells if cell.device not in fitting]
-    if not stuck:
-        return
     least = min(stuck, key=lambda cell: (cell.batch_per_device, cell.num_devices))
     settings = (
         f"precision={least.precision},compiler={least.compiler},checkpointing={checkpointing}"
@@ -117,49 +112,6 @@ def remedy_lines(
         yield _least_that_fits(workload.task, own, evaluate, rewrite)
     if workload.task == "train":
         yield _ONLY_TO_RUN
-
-
-def no_figure(grid: PredictionGrid, *, is_ranking: bool) -> PacelineError | None:
-    """The failure of a prediction that leaves a question open; else None.
-
-    A device that was named has no figure, or nothing fits anywhere. A ranking says which devices
-    it leaves out, and fails where it has none at all.
-
-    Args:
-        grid: The prediction.
-        is_ranking: Whether no device was named.
-    """
-    silent = _silent(grid)
-    if silent and not (is_ranking and grid.cells):
-        name, reason = silent[0]
-        others = len(silent) - 1
-        more = f" ({others} more have none either)" if others else ""
-        return MissingFactError(
-            f"no answer: {name}: {reason}{more}",
-            hint="name another device, as `paceline devices` lists them, or ask for what it runs",
-        )
-    if not grid.cells or any(cell.status != "out of memory" for cell in grid.cells):
-        return None
-    nearest = min(grid.cells, key=lambda c: c.memory_bytes.mid / c.memory_capacity_bytes)
-    hint = "name devices with more memory, a smaller --batch, or run it another way (--rewrite)"
-    return DoesNotFitError(
-        f"nothing fits: {grid.title} at batch {nearest.batch_per_device} on {nearest.device} "
-        f"{nearest.reason}",
-        hint="see the remedies in the answer" if grid.remedies else hint,
-    )
-
-
-def _silent(grid: PredictionGrid) -> list[tuple[str, str]]:
-    """Devices without a figure that memory does not explain, and why."""
-    unsure: dict[str, str] = {}
-    for cell in grid.cells:
-        if cell.status == "abstained":
-            unsure.setdefault(cell.device, cell.reason)
-    told = {cell.device for cell in grid.cells if cell.status != "abstained"}
-    return [
-        *((one.device, one.reason) for one in grid.unanswered),
-        *((name, reason) for name, reason in unsure.items() if name not in told),
-    ]
 
 
 def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: str) -> str:

@@ -11,7 +11,6 @@ from paceline.app import options as common
 from paceline.app.api.planning import predict as predict_model
 from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer
-from paceline.app.requests.remedies import no_figure
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -144,6 +143,7 @@ def _stated(job: str, machine: str, options: Mapping[str, Any]) -> Answer:
 
 
 def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:
+    from paceline.app.requests.predictions import no_figure
     from paceline.reporting.screens import predictions as report
 
     failure = no_figure(grid, is_ranking=is_ranking)

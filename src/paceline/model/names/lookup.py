@@ -10,7 +10,7 @@ from paceline.errors import UnknownNameError, close_names
 from paceline.model.names.adapters import refuse_adapter
 from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.front_ends import is_model_path
-from paceline.model.names.registry import Alias, names_of, patterns, words
+from paceline.model.names.registry import Alias, names_of, origin_of, patterns, words
 from paceline.model.names.spelling import name_key, plainer, without_owner, word_keys
 from paceline.reading import is_file
 
@@ -73,6 +73,8 @@ def _checked(entry: str) -> str:
     Raises:
         UnknownNameError: No such network.
     """
+    if origin_of(entry) != "published":
+        return entry
     known = names_of("published").written.values()
     scheme = entry.partition(":")[0]
     alike = [one for one in known if one.partition(":")[0] == scheme]

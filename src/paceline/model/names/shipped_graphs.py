@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +11,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task
 from paceline.model.names.zoo_facts import zoo_facts
 
+_ENDING = ".npz"
 #: Beginnings of entries whose networks a worker builds, whether or not a graph is shipped.
 _LIBRARIES = ("hf", "timm", "torchvision", "published_yolo")
 
@@ -30,7 +32,7 @@ def shipped_file(entry: str, task: Task) -> Path | None:
         raise InvalidInputError(
             f"the zoo has no `{task}` graph of `{entry}`", hint="choose another task or model"
         )
-    return path
+    return None if path is None else Path(path)
 
 
 def is_built_here(entry: str) -> bool:
@@ -58,10 +60,14 @@ def has_graph(entry: str) -> bool:
 
 
 @cache
-def _shipped() -> dict[str, Path]:
+def _shipped() -> dict[str, str]:
     """Files by entry and task; what stands before the colon of an entry is a folder."""
-    zoo = Path(str(files("paceline.model").joinpath("zoo")))
-    return {
-        path.relative_to(zoo).with_suffix("").as_posix().replace("/", ":"): path
-        for path in zoo.rglob("*.npz")
-    }
+    zoo = str(files("paceline.model").joinpath("zoo"))
+    found = (
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(zoo)
+        for name in names
+        if name.endswith(_ENDING)
+    )
+    start, end = len(zoo) + 1, -len(_ENDING)
+    return {path[start:end].replace(os.sep, ":"): path for path in found}

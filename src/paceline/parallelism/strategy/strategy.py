@@ -20,6 +20,10 @@ ScheduleKind = Literal["plain", "gpipe", "1f1b", "interleaved", "zbh1"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
 GradientSync = Literal["all_reduce", "single_process", "parameter_server"]
 
+#: What a search lets data-parallel ranks split. ZeRO-1 communicates like ZeRO-2 and needs more
+#: memory, so it never wins and is left out.
+SEARCHED_SHARDINGS: tuple[Sharding, ...] = ("none", "zero2", "zero3")
+
 AXIS_NAMES: tuple[AxisName, ...] = get_args(AxisName)
 
 #: Usual rank order, outermost first: what talks most sits innermost, on the fastest link.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,6 @@ from paceline.planning.forecast.grid_jobs import (
     capacity_bytes,
     grid_cases,
 )
-from paceline.planning.forecast.services import ServiceCell
 from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.configurations import DeviceSupport, why_unusable
@@ -44,6 +43,9 @@ from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
 from paceline.values import dataclass
+
+if TYPE_CHECKING:
+    from paceline.planning.forecast.services import ServiceCell
 
 _MANY = 1_000_000
 #: Where memory sets no limit, the best batch is the smallest that reaches this share of the most.

@@ -248,8 +248,9 @@ class Goal:
     @property
     def software(self) -> str:
         """The framework that must run on the device, with its release where one is stated."""
-        named = self.framework or USUAL_LOOP
-        return release_in(named) or loop_of(named).framework
+        if self.framework is None:
+            return USUAL_LOOP
+        return release_in(self.framework) or loop_of(self.framework).framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

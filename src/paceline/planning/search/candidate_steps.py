@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.parallelism.steps import Steps
-from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Strategy
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import SearchOptions
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.place_table import IntArray
 from paceline.planning.places.whole_job import NO_OVERHEADS, usual_overheads
-from paceline.planning.search.candidates import SHARDINGS, CandidateTable
+from paceline.planning.search.candidates import CandidateTable
 from paceline.planning.search.evaluation import Evaluation, evaluate
 from paceline.planning.search.whole_strategies import SearchContext, job_of, machine_of
 from paceline.simulation.cases import Cases, distinct_machines
@@ -84,7 +84,8 @@ def _of_configuration(
     job = job_of(ground, number)
     cases = Cases(
         jobs=tuple(
-            replace(job, strategy=Strategy.from_degrees(dp=2, sharding=one)) for one in SHARDINGS
+            replace(job, strategy=Strategy.from_degrees(dp=2, sharding=one))
+            for one in SEARCHED_SHARDINGS
         ),
         machines=machines,
         job=sharding,

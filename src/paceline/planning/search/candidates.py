@@ -16,15 +16,11 @@ import numpy.typing as npt
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.memory.memory_fit import bound_bytes, peak_log_sigma, quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
-from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
 from paceline.values import dataclass
-
-#: What data-parallel ranks can split, by code. ZeRO-1 communicates like ZeRO-2 and needs more
-#: memory, so it never wins and is left out.
-SHARDINGS: tuple[Sharding, ...] = ("none", "zero2", "zero3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +32,7 @@ class CandidateTable:
         num_nodes: Machines.
         num_devices: Devices of all machines.
         num_groups: Data-parallel ranks, each of one device or of a tensor-parallel group.
-        sharding: Index into `SHARDINGS`.
+        sharding: Index into `SEARCHED_SHARDINGS`.
         configuration: Row of the configuration in the forecast.
         batch: Index into the forecast's batch sizes.
         microbatches: Gradient-accumulation steps.
@@ -211,7 +207,7 @@ def _rows(
     is_place = (ranks <= max_devices) & (reachable if is_training else np.True_)
     is_place &= ~places.is_joined[:, None] & ((counts[None, :] == 1) | ~places.is_owned[:, None])
     is_predicted = np.asarray(np.isfinite(forecast.steps.step_s).any(axis=2)).T[places.device]
-    num_shardings = len(SHARDINGS) if is_training else 1
+    num_shardings = len(SEARCHED_SHARDINGS) if is_training else 1
     is_sharded = np.arange(num_shardings)[None, None, :] > 0
     is_row = is_place[:, :, None] & ((ranks[:, :, None] > 1) | ~is_sharded)
     is_divided = places.devices_per_node[:, None] % forecast.tensor_degree[None, :] == 0
@@ -252,7 +248,7 @@ def _saved(
     mid, high = (
         [
             saved_process_bytes(
-                forecast.moments[configuration], num_ranks, SHARDINGS[sharding],
+                forecast.moments[configuration], num_ranks, SEARCHED_SHARDINGS[sharding],
                 is_bound=is_bound, accumulates=accumulates,
                 profile=replace(find_training_profile(), host=forecast.passes[configuration].host),
             )

@@ -8,7 +8,7 @@ import numpy as np
 
 from paceline.dtypes import find_precision
 from paceline.parallelism.memory import memory_fit
-from paceline.parallelism.strategy.strategy import Schedule, Strategy
+from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Schedule, Strategy
 from paceline.parallelism.uncertainty import energy_interval_of, interval_of
 from paceline.planfile import (
     Interval,
@@ -24,7 +24,6 @@ from paceline.planning.places.own_machines import is_part
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.candidates import SHARDINGS
 from paceline.planning.search.selection import standard_margin
 from paceline.prediction.prediction import Bound
 from paceline.simulation.queue.figures import ServiceFigures
@@ -196,7 +195,7 @@ def strategy_of(search: Search, row: int) -> Strategy:
     return Strategy.from_degrees(
         dp=num_groups,
         tp=int(forecast.tensor_degree[configuration]),
-        sharding=SHARDINGS[candidates.sharding[row]] if num_groups > 1 else "none",
+        sharding=SEARCHED_SHARDINGS[candidates.sharding[row]] if num_groups > 1 else "none",
         schedule=Schedule(num_microbatches=int(candidates.microbatches[row])),
         recompute=forecast.configurations[configuration].checkpointing,
     )

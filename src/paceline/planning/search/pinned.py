@@ -15,14 +15,14 @@ import numpy as np
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallelism.legality import check_costed, check_strategy
 from paceline.parallelism.steps import Steps
-from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Strategy
 from paceline.planning.forecast.forecast_choice import pinned_count
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question
 from paceline.planning.goal.goal import Goal
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
-from paceline.planning.search.candidates import SHARDINGS, CandidateTable
+from paceline.planning.search.candidates import CandidateTable
 from paceline.planning.search.whole_strategies import (
     SearchContext,
     WholeStrategies,
@@ -74,7 +74,7 @@ def is_searched(pinned: Strategy) -> bool:
     [True, False, False]
     """
     plain = Strategy.from_degrees(dp=pinned.size("dp"), sharding=pinned.sharding)
-    return pinned == plain and pinned.sharding in SHARDINGS
+    return pinned == plain and pinned.sharding in SEARCHED_SHARDINGS
 
 
 def pinned_node_counts(goal: Goal) -> tuple[int, ...]:
@@ -98,13 +98,13 @@ def narrowed(candidates: CandidateTable, forecast: Forecast, pinned: Strategy) -
     """
     tensor = pinned.size("tp")
     known = Strategy.from_degrees(dp=pinned.size("dp"), tp=tensor, sharding=pinned.sharding)
-    if pinned != known or pinned.sharding not in SHARDINGS:
+    if pinned != known or pinned.sharding not in SEARCHED_SHARDINGS:
         raise InvalidInputError(
             f"`{pinned}` is for training; inference runs replicas of tensor groups",
             hint="pin replicas and tensor degree alone, such as dp4.tp2",
         )
     kept = candidates.num_devices == pinned.num_ranks
-    kept &= candidates.sharding == SHARDINGS.index(pinned.sharding)
+    kept &= candidates.sharding == SEARCHED_SHARDINGS.index(pinned.sharding)
     kept &= forecast.tensor_degree[candidates.configuration] == tensor
     return candidates.take(np.flatnonzero(kept))
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from paceline.planning.forecast.grid import GridCell, PredictionGrid
-from paceline.planning.forecast.services import ServiceCell
 from paceline.reporting.figures import duration_range, memory_share, number_range
 from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, table_width, text_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_count, format_duration, format_significant
+
+if TYPE_CHECKING:
+    from paceline.planning.forecast.grid import GridCell, PredictionGrid
+    from paceline.planning.forecast.services import ServiceCell
 
 _NUM_RANKED_SHOWN = 25
 _NUM_REASONS_SHOWN = 3
