@@ -137,7 +137,7 @@ def test_a_method_of_the_body_stays(make: Make) -> None:
         name: str
 
         def __eq__(self, other: object) -> bool:
-            return isinstance(other, Named) and self.name.lower() == other.name.lower()
+            return self.name.lower() == getattr(other, "name", "").lower()
 
         def __hash__(self) -> int:
             return 7
@@ -145,8 +145,8 @@ def test_a_method_of_the_body_stays(make: Make) -> None:
         def __repr__(self) -> str:
             return self.name
 
-    Named = make(frozen=True, slots=True)(Named)
-    assert (Named("A") == Named("a"), hash(Named("A")), repr(Named("A"))) == (True, 7, "A")
+    kind = make(frozen=True, slots=True)(Named)
+    assert (kind("A") == kind("a"), hash(kind("A")), repr(kind("A"))) == (True, 7, "A")
 
 
 def test_values_travel_between_processes() -> None:

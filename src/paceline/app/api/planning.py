@@ -150,12 +150,14 @@ def predict(
     from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
     from paceline.simulation.simulator import simulate
 
-    known, shardings = get_args(Checkpointing), ("auto", *SEARCHED_SHARDINGS)
+    known = get_args(Checkpointing)
     question = Question(
         device=device, batches=tuple(batch), counts=tuple(devices), seq=seq,
         precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
-        sharding=read_word(sharding, shardings, "sharding", command=_PREDICT_HELP),
+        sharding=read_word(
+            sharding, ("auto", *SEARCHED_SHARDINGS), "sharding", command=_PREDICT_HELP
+        ),
         work=stated_work(requests), trace=requests.get("trace"),
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip

@@ -21,7 +21,6 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ import numpy.typing as npt
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import PEAK_KEYS, DeviceTable
 from paceline.prediction.features import Array
+from paceline.values import dataclass
 
 #: Rows of a product up to which its kernels are those of one row (``MMVQ_MAX_BATCH_SIZE``).
 _MOST_ROWS = 8
