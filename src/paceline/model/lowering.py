@@ -28,7 +28,7 @@ from paceline.model.rewrite.adapters import with_adapters
 from paceline.model.rewrite.autocast import autocast, narrowed, with_narrow_weights
 from paceline.model.rewrite.checkpointing import SegmentShare, checkpointed
 from paceline.model.rewrite.draft import Draft
-from paceline.model.rewrite.freezing import frozen
+from paceline.model.rewrite.freezing import EXCEPT, frozen
 from paceline.model.rewrite.fusion import fused
 from paceline.model.rewrite.loss import with_loss
 from paceline.model.rewrite.master_weights import (
@@ -169,10 +169,14 @@ def _retrained(
     program = Program.from_graph(graph)
     if not np.isfinite(program.first_backward()):
         return program
-    if frozen_modules:
+    is_whole = all(pattern.startswith(EXCEPT) for pattern in frozen_modules)
+    if frozen_modules and not (lora_rank and is_whole):
         program = frozen(program, frozen_modules)
     if lora_rank:
-        program = with_adapters(program, rank=lora_rank, patterns=lora_modules, inputs=inputs)
+        program = with_adapters(
+            program, rank=lora_rank, patterns=lora_modules, inputs=inputs,
+            trained=frozen_modules if is_whole else (),
+        )  # fmt: skip
     return program
 
 

@@ -72,6 +72,7 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "libraries": ("bitsandbytes==0.41",)}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "cast"}),
+    ("gpt2", {"lora_rank": 4, "frozen": ("except:embedding",)}),
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "dropped"}),
     ("vgg16", {"frozen": ("features",)}),
     ("gpt2", {"loss": "wide"}),

@@ -54,7 +54,8 @@ class Configuration:
         optimizer_kernel: How the optimizer is launched: ``plain``, several kernels per tensor;
             ``foreach``, as many for tensors together; ``fused``, one for tensors together.
         frozen: Module patterns (fnmatch) whose parameters receive no gradients; after ``except:``
-            those that do.
+            those that do. With a rank of adapters and nothing but exceptions, modules that are
+            trained whole beside these.
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
         offload: What lives in host memory between uses.

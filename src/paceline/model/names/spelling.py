@@ -57,11 +57,12 @@ def plainer(name: str) -> Iterator[str]:
     >>> list(plainer("Qwen/Qwen2.5-7B-Instruct-AWQ"))[:3]
     ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
     >>> list(plainer("Qwen-1_8B-Chat"))
-    ['qwen-1.8b-chat', 'qwen-1.8b']
+    ['qwen-1-8b-chat', 'qwen-1-8b', 'qwen-1.8b-chat', 'qwen-1.8b']
     """
-    for written in dict.fromkeys((without_owner(name), name.strip())):
-        pointed = _POINT_OF_SIZE.sub(".", written.lower())
-        yield from _undecorated(re.sub("[ _]", "-", pointed))
+    plain = without_owner(name).lower()
+    pointed = _POINT_OF_SIZE.sub(".", plain)
+    for written in dict.fromkeys((plain, name.strip().lower(), pointed)):
+        yield from _undecorated(re.sub("[ _]", "-", written))
 
 
 def _undecorated(plain: str) -> Iterator[str]:

@@ -9,6 +9,10 @@ Source: Hu et al., "LoRA", 2021 (arXiv:2106.09685); for quantised bases Dettmers
 
 A batch of experts has an adapter for each.
 
+Modules may be trained whole beside adapters, as embedding and head are for new words. Their
+weights are there twice then: PEFT trains a copy and keeps the original (huggingface/peft,
+utils/other.py, ``ModulesToSaveWrapper``; recalled 2026-11-26).
+
 Shape legend: N adapted layers; E experts (1 of a dense layer), M rows of each, K inputs, R rank, C
 outputs.
 """
@@ -26,7 +30,13 @@ from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phas
 from paceline.model.graph.polynomial import constant, multiply
 from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, join_accesses
 from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
-from paceline.model.rewrite.freezing import Updates, matches, updates_of, without_gradients
+from paceline.model.rewrite.freezing import (
+    Updates,
+    matches,
+    stays_trained,
+    updates_of,
+    without_gradients,
+)
 from paceline.model.rewrite.optimizer import optimizer_by_variant
 from paceline.values import dataclass
 
@@ -61,7 +71,12 @@ class _Layers:
 
 
 def with_adapters(
-    program: Program, *, rank: int, patterns: Sequence[str], inputs: AdapterInputs = "shared"
+    program: Program,
+    *,
+    rank: int,
+    patterns: Sequence[str],
+    inputs: AdapterInputs = "shared",
+    trained: Sequence[str] = (),
 ) -> Program:
     """``program`` with adapters of a rank on dense layers, and everything else frozen.
 
@@ -70,22 +85,26 @@ def with_adapters(
         rank: R.
         patterns: Of module paths; without one, every dense layer but the last.
         inputs: What adapters read.
+        trained: Patterns after ``except:`` of modules that are trained whole.
 
     Raises:
-        InvalidInputError: No dense layer matches.
+        InvalidInputError: No dense layer matches, or no module that is to be trained.
     """
+    whole = stays_trained(program, trained) & program.stores.is_trainable
     layers = _dense_layers(program, patterns)
     draft = Draft(program)
+    draft.parameters(program.stores.elements[whole])
     rank_rows = constant(np.full(len(layers.op), float(rank)))
     down = draft.parameters(_product(layers.experts, layers.inputs, rank_rows))
     up = draft.parameters(_product(layers.experts, rank_rows, layers.outputs))
     seen, copies = _draft_inputs(draft, layers, inputs)
     hidden = _draft_forward(draft, layers, rank_rows, (down, up, seen))
     gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden, seen))
-    is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable
+    is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable & ~whole
     adapted = _with_fixed_formats(draft.joined(), copies)
     adapted = _updated(adapted, np.concatenate((down, up)), np.concatenate(gradients))
     is_base = np.pad(is_base, (0, len(adapted.stores) - len(is_base)))
+    is_base[len(whole) : len(whole) + whole.sum()] = True
     return without_gradients(adapted.ordered(), is_base)
 
 

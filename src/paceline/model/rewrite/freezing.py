@@ -19,7 +19,7 @@ from paceline.model.ops.registry import kinds_where
 from paceline.values import dataclass
 
 #: Before a pattern of what stays trained.
-_EXCEPT = "except:"
+EXCEPT = "except:"
 #: Backward ops that compute those gradients that are asked for.
 _MASKED = kinds_where(lambda facts: facts.masks_gradients)
 
@@ -70,6 +70,26 @@ def frozen(program: Program, patterns: Sequence[str]) -> Program:
     return without_gradients(program, chosen)
 
 
+def stays_trained(program: Program, patterns: Sequence[str]) -> BoolArray:
+    """Parameters that stay trained beside adapters, a mask over storages.
+
+    Args:
+        program: Of a training step; ordered.
+        patterns: As of `frozen`; those after ``except:`` count. An embedding that is tied to the
+            head has one name of the two, so that not each of them has to match.
+
+    Raises:
+        InvalidInputError: None matches a module with parameters.
+    """
+    module = _module_of_parameter(program)
+    kept = [pattern.removeprefix(EXCEPT) for pattern in patterns if pattern.startswith(EXCEPT)]
+    hits = np.array([matches(path, kept) for path in program.modules])
+    if kept and not (hits[module[module >= 0]]).any():
+        _of_pattern(program, module, kept[0])
+    found: BoolArray = (module >= 0) & hits[np.maximum(module, 0)]
+    return found
+
+
 def without_gradients(program: Program, parameters: BoolArray) -> Program:
     """``program`` with some parameters (a mask over storages) no longer trained."""
     updates = [updates_of(program, op) for op in _optimizer_ops(program)]
@@ -108,8 +128,8 @@ def _module_of_parameter(program: Program) -> IntArray:
 def _matching_parameters(program: Program, patterns: Sequence[str]) -> BoolArray:
     """Parameters of what the plain patterns name, less what those after ``except:`` name."""
     module = _module_of_parameter(program)
-    kept = [pattern.removeprefix(_EXCEPT) for pattern in patterns if pattern.startswith(_EXCEPT)]
-    named = [pattern for pattern in patterns if not pattern.startswith(_EXCEPT)]
+    kept = [pattern.removeprefix(EXCEPT) for pattern in patterns if pattern.startswith(EXCEPT)]
+    named = [pattern for pattern in patterns if not pattern.startswith(EXCEPT)]
     chosen = module >= 0
     if named:
         chosen = np.any([_of_pattern(program, module, one) for one in named], axis=0)

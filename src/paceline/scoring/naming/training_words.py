@@ -34,6 +34,12 @@ _NARROW_BASE = (
     (re.compile(r"nf4|fp4|int4|4-?bit|4/8|gptq(?!.*int8)|awq"), "int4"),
     (re.compile(r"int8|8-?bit|fp8"), "int8"),
 )
+_TRAINED_TOO = re.compile(r"[^;(]*\btrained (too|as well|whole)\b", re.IGNORECASE)
+_WHOLE_MODULES = (
+    (re.compile(r"embed|\bwte\b", re.IGNORECASE), "*embed*"),
+    (re.compile(r"head\b|output", re.IGNORECASE), "*head"),
+    (re.compile(r"norm", re.IGNORECASE), "*norm*"),
+)
 _LAST_LAYERS = re.compile(r"\blast (\d+) layers", re.IGNORECASE)
 _NOTE_ALONE = "it states no batch: its memory is taken as that of one sequence"
 _NOTE_DOUBLE = "it states no length of what is written: taken as that of what is read"
@@ -62,6 +68,7 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     usual = dict(_pairs(trainer.settings)) if is_described else {}
     settings = _as_trained(usual, settings_of(remarks, kept))
     settings |= _kept_trained(remarks, row.get("compiler_flags", ""))
+    settings |= _trained_whole(remarks, row.get("compiler_flags", ""))
     batch = _batch_of_memory(row, remarks)
     if (batch or row.get("batch_per_gpu", "")) in _ALONE:
         settings = _as_alone(settings)
@@ -112,6 +119,21 @@ def _kept_trained(remarks: Mapping[str, str], flags: str) -> dict[str, str]:
         return {}
     trained = range(max(int(layers) - int(last[1]), 0), int(layers))
     return {"frozen": "|".join(f"except:*layers.{number}" for number in trained)}
+
+
+def _trained_whole(remarks: Mapping[str, str], flags: str) -> dict[str, str]:
+    """What is trained whole beside adapters, as remarks or flags say.
+
+    >>> _trained_whole({"finetuning": "lora", "modules_to_save": "embed_tokens+lm_head"}, "")
+    {'frozen': 'except:*embed*|except:*head'}
+    >>> said = "LoRA (embedding and output layer trained too)"
+    >>> _trained_whole({"finetuning": "lora"}, said) == _trained_whole({"finetuning": "full"}, said)
+    False
+    """
+    beside = _TRAINED_TOO.search(flags)
+    said = remarks.get("modules_to_save", "") or (beside[0] if beside else "")
+    modules = [f"except:{pattern}" for word, pattern in _WHOLE_MODULES if word.search(said)]
+    return {"frozen": "|".join(modules)} if modules and has_adapters(remarks) else {}
 
 
 def _freezes(remarks: Mapping[str, str]) -> bool:

@@ -1,0 +1,54 @@
+"""What is there beside adapters, counted by hand."""
+
+import pytest
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import Owner, monomials
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+
+
+def test_adapters_in_fp32_keep_a_copy_of_what_each_layer_reads():
+    """Four bytes instead of two that a frozen layer then does not keep, and with dropout a mask."""
+    graph = load_workload("gpt2").passes[0].graph
+    point = monomials(4, 1024)[0]
+
+    def peak(inputs):
+        how = Configuration(
+            lora_rank=8, lora_modules=("*.q",), training_format="pure", adapter_inputs=inputs
+        )
+        return (lower(graph, how).memory.by_owner.sum(axis=1) @ point).max()
+
+    shared, cast, dropped = map(peak, ("shared", "cast", "dropped"))
+    elements = 12 * 4 * 1024 * 768
+    assert cast - shared == pytest.approx((4 - 2) * elements, rel=0.01)
+    assert dropped - cast == pytest.approx(elements, rel=0.01)
+
+
+WORDS, HIDDEN, RANK = 128_256, 4096, 8
+
+
+def by_owner(*trained):
+    """Most bytes of each owner in a step of Llama 3 8B; everything is in 16 bits."""
+    graph = load_workload("llama-3-8b").passes[0].graph
+    how = Configuration(lora_rank=RANK, training_format="pure", frozen=trained)
+    return (lower(graph, how).memory.by_owner @ monomials(1, 16)[0]).max(axis=0)
+
+
+def test_what_is_trained_whole_beside_adapters_is_there_twice_with_gradient_and_moments():
+    """PEFT trains a copy of each module that is to be saved: head and embedding of 0.5 G each."""
+    adapters, head, both = (
+        by_owner(),
+        by_owner("except:head"),
+        by_owner("except:head", "except:embedding"),
+    )
+    size = 2 * WORDS * HIDDEN
+    for owner, copies in ((Owner.PARAMETER, 1), (Owner.GRADIENT, 1), (Owner.OPTIMIZER_STATE, 2)):
+        assert head[owner] - adapters[owner] == pytest.approx(copies * size, rel=1e-3)
+        assert both[owner] - adapters[owner] == pytest.approx(2 * copies * size, rel=1e-3)
+
+
+def test_a_module_that_is_not_there_is_not_trained():
+    with pytest.raises(InvalidInputError, match="no module with parameters matches `heads`"):
+        by_owner("except:heads")
