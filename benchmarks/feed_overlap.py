@@ -86,8 +86,8 @@ class _Counted(Late):
 def infer() -> None:
     """Time of a whole inference with a device that waits, against the slowest of its stages.
 
-    The input alone is timed before and after each; of five turns the middle one counts
-    (of three where the device is the slower).
+    The input alone, with the threads, buffers and queue of the whole, is timed before and after
+    each; of five turns the middle one counts (of three where the device is the slower).
     """
     from paceline import loop
     from paceline.loop.inferring.inference import AHEAD, PART_ROWS, _run
@@ -125,9 +125,12 @@ def infer() -> None:
             ratio, *seconds, share), flush=True)  # fmt: skip
 
 
-def _alone_s(batches: Any) -> float:
+def _alone_s(fed: Any) -> float:
+    """Seconds of the input, made ahead as the whole has it made, and dropped."""
+    from paceline.loop.inferring.inference import _ahead
+
     start = time.perf_counter()
-    collections.deque(batches, maxlen=0)
+    collections.deque(_ahead(fed), maxlen=0)
     return time.perf_counter() - start
 
 

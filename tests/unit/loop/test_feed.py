@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -173,6 +176,29 @@ def test_images_are_normalised_like_torchvision_does(tmp_path: Path) -> None:
     assert plain.dtype == torch.uint8
     torch.testing.assert_close(changed, (plain / 255 - mean) / deviation)
     assert changed.is_contiguous(memory_format=torch.channels_last)
+
+
+_THREADS_BEFORE_AND_AFTER = """
+import os, sys, torch
+from paceline import loop
+torch.set_num_threads(4)
+fed = loop.feed(sys.argv[1], 12, size=64, normalise=loop.IMAGENET, threads=1, say=print)
+count = lambda: len(os.listdir("/proc/self/task"))
+before = count()
+(batch, _), = fed
+assert batch.numel() > 32768  # What PyTorch shares out among threads.
+print(before, count())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
+def test_normalising_starts_no_team_of_threads_that_would_spin(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _THREADS_BEFORE_AND_AFTER, str(_images(tmp_path))],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "4"}, check=True,
+    )  # fmt: skip
+    before, after = ended.stdout.split()
+    assert before == after
 
 
 def test_damaged_samples_are_refused_by_name_or_skipped_and_counted(tmp_path: Path) -> None:

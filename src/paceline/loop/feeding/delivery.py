@@ -53,22 +53,32 @@ class _Change:
         if normalise is not None:
             mean, deviation = (torch.tensor(v, dtype=torch.float32) for v in normalise)
             row = filler.shape[1]  # A row of pixels at once: channels alone are too short a loop.
-            self.scale = (1 / (255 * deviation)).repeat(row).to(device, self.precision)
-            self.offset = (-mean / deviation).repeat(row).to(device, self.precision)
+            dtype = torch.float32 if self.memory else self.precision
+            self.scale = (1 / (255 * deviation)).repeat(row).to(device, dtype)
+            self.offset = (-mean / deviation).repeat(row).to(device, dtype)
 
     def __call__(self, inputs, labels):
         if self.is_tokens:
             wide = inputs.to(torch.int64)
             return wide[:, :-1], wide[:, 1:]
         if self.scale is not None:
-            rows = self._as_numbers(inputs.flatten(2))
-            inputs = torch.addcmul(self.offset, rows, self.scale, out=rows).view(inputs.shape)
+            normalised = self._on_device if self.memory is None else self._in_this_thread
+            inputs = normalised(inputs.flatten(2)).view(inputs.shape)
         return inputs.permute(0, 3, 1, 2) if self.is_image else inputs, labels
 
-    def _as_numbers(self, rows):
-        if self.memory is None:
-            return rows.to(self.precision)
-        return self.memory.tensor(rows.shape, self.precision).copy_(rows)
+    def _on_device(self, rows):
+        rows = rows.to(self.precision)
+        return torch.addcmul(self.offset, rows, self.scale, out=rows)
+
+    def _in_this_thread(self, rows):
+        """Normalised with NumPy: PyTorch's team of threads would spin where others decode."""
+        numbers = self.memory.tensor(rows.shape, torch.float32)
+        scale, offset = self.scale.numpy(), self.offset.numpy()
+        for image, out in zip(rows.numpy(), numbers.numpy()):
+            np.copyto(out, image)
+            np.multiply(out, scale, out=out)
+            np.add(out, offset, out=out)
+        return numbers.to(self.precision)
 
 
 class _Memory:
