@@ -28,21 +28,26 @@ _TIMING: Mapping[str, float] = {
 CeilingKind = Literal[
     "product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce", "operands",
     "update", "convolution", "gradient of inputs", "gradient of weights", "pointwise convolution",
-    "depthwise convolution", "attention", "recurrence", "pooling",
+    "depthwise convolution", "attention", "recurrence", "pooling", "filters", "cached memory",
+    "layer", "product with a vector",
 ]  # fmt: skip
 
 #: Kinds of the records whose workload tells it alone, or with its note.
 _KINDS: Mapping[tuple[str, str], CeilingKind] = {
     ("MATMUL", ""): "product",
     ("MATMUL", "few rows"): "operands",
+    ("MATMUL", "one row"): "product with a vector",
     ("HOST_COPY", "pinned"): "host copy",
     ("HOST_COPY", "pageable"): "host copy",
     ("ALL_REDUCE", ""): "all-reduce",
     ("ELEMENTWISE", "fresh"): "fresh memory",
     ("ELEMENTWISE", "in place"): "update",
+    ("ELEMENTWISE", "cached"): "cached memory",
+    ("ELEMENTWISE", "small layers"): "layer",
     ("CONV", ""): "convolution",
     ("CONV", "pointwise"): "pointwise convolution",
     ("CONV", "depthwise"): "depthwise convolution",
+    ("CONV", "few pixels"): "filters",
     ("CONV_BACKWARD_INPUT", ""): "gradient of inputs",
     ("CONV_BACKWARD_WEIGHT", ""): "gradient of weights",
     ("ATTENTION", ""): "attention",
@@ -51,6 +56,8 @@ _KINDS: Mapping[tuple[str, str], CeilingKind] = {
 }
 #: An op on fewer elements has nothing to do: its time is that of its dispatch.
 _TINY_ELEMENTS = 1000
+#: Kinds of which the time of one op is told.
+_PER_OP: tuple[CeilingKind, ...] = ("dispatch", "layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +67,7 @@ class Ceiling:
     Attributes:
         kind: Which kind of work.
         name: What was done, as a person says it.
-        rate: FLOP/s or bytes/s; seconds for a dispatch.
+        rate: FLOP/s or bytes/s; seconds for a dispatch and for a layer.
         unit: Which of them.
         record: The measurement behind it.
     """
@@ -206,13 +213,16 @@ def _ceiling(record: Record) -> Ceiling | None:
     if seconds is None:
         return None
     kind = _kind(record)
+    name = _name(record, kind)
+    if kind in _PER_OP:
+        num_ops = record.shape[0] if kind == "layer" else 1.0
+        return Ceiling(kind=kind, name=name, rate=seconds / num_ops, unit="s", record=record)
     flop, num_bytes = _work(record, kind)
-    unit: Literal["FLOP/s", "B/s", "s"] = "FLOP/s" if flop else "B/s"
     return Ceiling(
         kind=kind,
-        name=_name(record, kind),
-        rate=seconds if kind == "dispatch" else (flop or num_bytes) / seconds,
-        unit="s" if kind == "dispatch" else unit,
+        name=name,
+        rate=(flop or num_bytes) / seconds,
+        unit="FLOP/s" if flop else "B/s",
         record=record,
     )
 
@@ -233,6 +243,8 @@ def _name(record: Record, kind: CeilingKind) -> str:
         "host copy": f"copy from {record.note} memory",
         "dispatch": f"dispatch of one op{through}",
         "operands": f"operands of a product of few rows{through}",
+        "filters": f"filters of a convolution of few pixels{through}",
+        "layer": f"layer of a network with nothing to compute{through}",
         "update": f"update in place{through}",
     }
     return names.get(kind, f"{kind}{through}")
@@ -241,17 +253,17 @@ def _name(record: Record, kind: CeilingKind) -> str:
 def _work(record: Record, kind: CeilingKind) -> tuple[float, float]:
     """FLOP of what computes, else bytes: FP32 elements by the streams that touch them."""
     size = record.shape
-    if record.workload in _FLOP and kind != "operands":
+    if kind in ("operands", "filters", "product with a vector"):
+        return 0.0, 4 * _OPERANDS[record.workload](*size)
+    if record.workload in _FLOP:
         return _FLOP[record.workload](size), 0.0
-    if kind == "operands":
-        return 0.0, 4 * (size[1] * size[3] + size[3] * size[2] + size[1] * size[2])
     if kind == "pooling":
         # Windows a stride of two apart read four elements each, write one and its 64-bit place.
         return 0.0, (4 * 4 + 4 + 8) * size[0]
     if kind == "all-reduce":
         # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
         return 0.0, 2 * (record.num_devices - 1) / record.num_devices * size[0]
-    return 0.0, 4 * size[0] * (3 if kind in ("memory", "update") else 1)
+    return 0.0, 4 * size[0] * size[2]
 
 
 def _of_convolution(

@@ -32,18 +32,23 @@ _FROM_CEILINGS: Mapping[Work, tuple[CeilingKind, float]] = {
     Work.ATTENTION: ("attention", 1.0),
     Work.RECURRENCE: ("recurrence", 1.0),
     Work.OPERANDS: ("operands", 1.0),
+    Work.FILTERS: ("filters", 1.0),
+    Work.VECTOR: ("product with a vector", 1.0),
+    Work.CACHED: ("cached memory", 1.0),
     Work.STREAM: ("memory", 0.8),
     Work.UPDATE: ("update", 1.0),
     Work.POOL: ("pooling", 1.0),
     Work.PAGES: ("fresh memory", 1.0),
-    # An op of a real model costs some four bare dispatches.
-    Work.DISPATCH: ("dispatch", 0.25),
+    Work.DISPATCH: ("layer", 1.0),
 }
-#: Ceilings that compute, beside products, after they packed operands.
-_PACKING: tuple[CeilingKind, ...] = (
-    "convolution", "gradient of inputs", "gradient of weights", "pointwise convolution",
-    "attention",
-)  # fmt: skip
+#: Pairs of ceilings that tell two rates, of arithmetic and of laying out operands, and ceilings
+#: that compute likewise. The second of a pair has little to compute with what it lays out.
+_PAIRS: Mapping[tuple[CeilingKind, CeilingKind], tuple[CeilingKind, ...]] = {
+    ("product", "operands"): ("attention",),
+    ("convolution", "filters"): (
+        "gradient of inputs", "gradient of weights", "pointwise convolution",
+    ),
+}  # fmt: skip
 #: What rates of models differ from ceilings, by kind of work, and steps from what rates say.
 _PRIOR_LOG_SIGMA = 0.25
 #: Likewise where the kernels are another library's than those that the ceilings measured.
@@ -124,19 +129,21 @@ def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
 def _without_operands(ceilings: Mapping[CeilingKind, Ceiling]) -> dict[CeilingKind, float]:
     """Rates of what computes, and of operands, at which each ceiling takes what it took.
 
-    A ceiling is a step, too: it packs operands and then computes. Two products tell both rates.
-    Empty where they tell none, since the one of few rows computes all of its time.
+    A ceiling is a step, too: it packs operands and then computes. Two of a kind tell both rates;
+    none is told where the one of few rows or pixels computes all of its time.
     """
-    products = [ceilings["product"], ceilings["operands"]]
-    asked = np.array([[one.flop, one.operand_bytes] for one in products])
-    flop_s, byte_s = np.linalg.solve(asked, [one.seconds for one in products])
-    if min(flop_s, byte_s) <= 0:
-        return {}
-    computing = {kind: one for kind, one in ceilings.items() if kind in _PACKING}
-    return {"product": 1 / flop_s, "operands": 1 / byte_s} | {
-        kind: one.flop / max(one.seconds - one.operand_bytes * byte_s, one.seconds / 2)
-        for kind, one in computing.items()
-    }
+    rates: dict[CeilingKind, float] = {}
+    for (large, small), others in _PAIRS.items():
+        pair = [ceilings[large], ceilings[small]]
+        asked = np.array([[one.flop, one.operand_bytes] for one in pair])
+        flop_s, byte_s = np.linalg.solve(asked, [one.seconds for one in pair])
+        if min(flop_s, byte_s) <= 0:
+            continue
+        rates |= {large: 1 / flop_s, small: 1 / byte_s}
+        for kind in others:
+            one = ceilings[kind]
+            rates[kind] = one.flop / max(one.seconds - one.operand_bytes * byte_s, one.seconds / 2)
+    return rates
 
 
 def with_other_kernels(model: LocalModel) -> LocalModel:

@@ -29,6 +29,9 @@ _TRIMMED_CHUNKS = 2
 _FREED = (Owner.ACTIVATION, Owner.WORKSPACE)
 _PASSING = (*_FREED, Owner.GRADIENT)
 _FP32_BYTES = 4
+#: An op that touches no more finds in the caches what the op before it wrote: so much and more is
+#: shared by the cores of processors for notebooks and servers.
+_CACHED_BYTES = 16 * 2**20
 _ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 _CELLS = kinds_where(lambda facts: facts.is_cell)
 _CONVOLUTIONS = kinds_where(lambda facts: facts.efficiency == "convolution")
@@ -46,12 +49,18 @@ class Work(IntEnum):
     ATTENTION = 6
     RECURRENCE = 7
     OPERANDS = 8
-    STREAM = 9
-    UPDATE = 10
-    POOL = 11
-    PAGES = 12
-    DISPATCH = 13
+    FILTERS = 9
+    VECTOR = 10
+    CACHED = 11
+    STREAM = 12
+    UPDATE = 13
+    POOL = 14
+    PAGES = 15
+    DISPATCH = 16
 
+
+#: Of convolutions that lay out filters and images anew before they compute.
+_FILTERING = (Work.CONVOLUTION, Work.INPUT_GRADIENT, Work.WEIGHT_GRADIENT, Work.POINTWISE)
 
 _WORK_BY_KIND: Mapping[OpKind, Work] = {
     OpKind.MATMUL: Work.PRODUCT,
@@ -136,19 +145,21 @@ def _work_of(costs: CostTable, dims: FloatArray) -> npt.NDArray[np.intp]:
     is_dense = (height == out_height) & (width == out_width) & (rows * columns == 1)
     work[is_conv & is_dense] = Work.POINTWISE
     work[is_conv & (groups > 1) & (groups == channels)] = Work.DEPTHWISE
+    work[(costs.kind == OpKind.MATMUL) & (dims[:, 1:3].min(axis=1) <= 1)] = Work.VECTOR
     return work
 
 
 def _summed(ops: _Ops, count: FloatArray) -> FloatArray:
     """Amounts of all ops together, (len(Work),).
 
-    Bytes of ops that compute are those of operands, unless they are only streamed: by depthwise
-    convolutions, and where one side of a product is a vector, which nothing packs.
+    Bytes of ops that compute are those of operands, unless they are only streamed, by depthwise
+    convolutions.
     """
     computes = ops.work < Work.OPERANDS
-    is_vector = (ops.kind == OpKind.MATMUL) & (ops.dims[:, 1:3].min(axis=1) <= 1)
-    is_streamed = is_vector | (ops.work == Work.DEPTHWISE)
-    carrier = np.where(computes, np.where(is_streamed, Work.STREAM, Work.OPERANDS), ops.work)
+    carrier = np.where(computes, Work.OPERANDS, ops.work)
+    carrier[np.isin(ops.work, _FILTERING)] = Work.FILTERS
+    carrier[ops.work == Work.DEPTHWISE] = Work.STREAM
+    carrier[(carrier == Work.STREAM) & (ops.moved_bytes <= _CACHED_BYTES)] = Work.CACHED
     flop = np.where(computes, ops.flop, 0.0)
     amounts = np.zeros(len(Work))
     amounts += np.bincount(ops.work, count * flop, len(Work))

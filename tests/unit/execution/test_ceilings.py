@@ -26,6 +26,8 @@ REDUCE = replace(
     BASE, kind="collective", workload="ALL_REDUCE", shape=(1e6,), num_devices=4, samples_s=(1e-3,)
 )
 UPDATE = replace(MEMORY, note="in place")
+CACHED = replace(MEMORY, note="cached", shape=(1e6, 1.0, 4.0))
+SMALL = replace(DISPATCH, note="small layers", shape=(48.0, 1.0, 2.0), samples_s=(48e-5,))
 CONVOLUTION = replace(
     BASE, workload="CONV", shape=(2.0, 8.0, 5.0, 5.0, 16.0, 3.0, 3.0, 5.0, 5.0, 1.0)
 )
@@ -35,12 +37,17 @@ LAYERS = [
     replace(CONVOLUTION, note="depthwise"),
     replace(CONVOLUTION, workload="CONV_BACKWARD_INPUT"),
     replace(CONVOLUTION, workload="CONV_BACKWARD_WEIGHT"),
+    replace(
+        CONVOLUTION, note="few pixels", shape=(2.0, 8.0, 1.0, 1.0, 16.0, 3.0, 3.0, 1.0, 1.0, 1.0)
+    ),
     replace(BASE, note="few rows", shape=(1.0, 4.0, 200.0, 300.0)),
+    replace(BASE, note="one row", shape=(1.0, 1.0, 200.0, 300.0)),
     replace(BASE, workload="ATTENTION", shape=(1.0, 2.0, 2.0, 8.0, 8.0, 4.0, 0.0)),
     replace(BASE, workload="RECURRENT", shape=(2.0, 3.0, 4.0, 5.0, 1.0, 1.0, 4.0)),
     replace(BASE, workload="POOL", shape=(100.0, 1.0, 1.0)),
 ]
-ALL = [BASE, MEMORY, FRESH, UPDATE, DISPATCH, REDUCE, *LAYERS]
+_CONVOLVING = ("CONV", "CONV_BACKWARD_INPUT")
+ALL = [BASE, MEMORY, FRESH, UPDATE, CACHED, DISPATCH, SMALL, REDUCE, *LAYERS]
 
 
 def rates(records):
@@ -52,7 +59,9 @@ def test_rates_follow_from_shape_and_time():
     assert found["matrix product fp32"] == pytest.approx(2 * 100 * 200 * 300 / 0.5)
     assert found["memory"] == pytest.approx(12e6 / 1e-3)
     assert found["fresh memory"] == pytest.approx(4e6 / 1e-3)
+    assert found["cached memory"] == pytest.approx(16e6 / 1e-3)
     assert found["dispatch of one op"] == 2e-6
+    assert found["layer of a network with nothing to compute"] == pytest.approx(1e-5)
     assert found["all-reduce over 4"] == pytest.approx(2 * 3 / 4 * 1e6 / 1e-3)
 
 
@@ -63,6 +72,10 @@ def test_rates_of_layers_count_the_arithmetic_of_their_kind():
     assert found["recurrence"] == pytest.approx(2 * 3 * 2 * 4 * 5 * (4 + 5) / 0.5)
     assert found["operands of a product of few rows"] == pytest.approx(
         4 * (4 * 300 + 300 * 200 + 4 * 200) / 0.5
+    )
+    assert found["product with a vector"] == pytest.approx(4 * (300 + 300 * 200 + 200) / 0.5)
+    assert found["filters of a convolution of few pixels"] == pytest.approx(
+        4 * (2 * (8 + 16) + 16 * 8 * 3 * 3) / 0.5
     )
 
 
@@ -105,23 +118,33 @@ def test_no_ceiling_of_another_framework_or_precision_begins_a_model():
 def test_a_model_takes_for_a_ceiling_what_the_ceiling_took():
     product = replace(BASE, shape=(1.0, 1024.0, 1024.0, 1024.0), samples_s=(0.02,))
     few = replace(BASE, note="few rows", shape=(1.0, 4.0, 4096.0, 4096.0), samples_s=(0.006,))
-    gradient = replace(LAYERS[3], samples_s=(0.001,))
-    others = [
-        r for r in ALL if (r.workload, r.note) not in {("MATMUL", ""), ("MATMUL", "few rows")}
-    ]
-    model = start_model(summarize_ceilings([product, few, gradient, *others]))
+    large = replace(CONVOLUTION, shape=(4.0, 128.0, 28.0, 28.0, 128.0, 3.0, 3.0, 28.0, 28.0, 1.0))
+    large, gradient = (replace(large, workload=name, samples_s=(0.004,)) for name in _CONVOLVING)
+    filters = replace(
+        CONVOLUTION, note="few pixels", samples_s=(0.0022,),
+        shape=(1.0, 512.0, 7.0, 7.0, 512.0, 3.0, 3.0, 7.0, 7.0, 1.0),
+    )  # fmt: skip
+    made = [product, few, large, gradient, filters]
+    names = {(record.workload, record.note) for record in made}
+    others = [record for record in ALL if (record.workload, record.note) not in names]
+    model = start_model(summarize_ceilings([*made, *others]))
     assert model is not None
 
-    def seconds(work, flop, elements):
-        amounts = amounts_of({work: flop, Work.OPERANDS: 4.0 * elements})
+    def seconds(work, flop, laid_out, elements):
+        amounts = amounts_of({work: flop, laid_out: 4.0 * elements})
         return float(amounts @ (1 / model.rates))
 
-    assert seconds(Work.PRODUCT, 2 * 1024**3, 3 * 1024**2) == pytest.approx(0.02)
-    assert seconds(Work.PRODUCT, 8 * 4096**2, 4096**2 + 8 * 4096) == pytest.approx(0.006)
-    touched = 2 * 5 * 5 * (8 + 16) + 16 * 8 * 3 * 3
-    assert seconds(Work.INPUT_GRADIENT, 2 * 2 * 16 * 5 * 5 * 8 * 3 * 3, touched) == pytest.approx(
-        0.001
-    )
+    packed = (2 * 1024**3, Work.OPERANDS, 3 * 1024**2)
+    assert seconds(Work.PRODUCT, *packed) == pytest.approx(0.02)
+    packed = (8 * 4096**2, Work.OPERANDS, 4096**2 + 8 * 4096)
+    assert seconds(Work.PRODUCT, *packed) == pytest.approx(0.006)
+    weights = 9 * 128**2
+    packed = (8 * 28**2 * weights, Work.FILTERS, 8 * 128 * 28**2 + weights)
+    assert seconds(Work.CONVOLUTION, *packed) == pytest.approx(0.004)
+    assert seconds(Work.INPUT_GRADIENT, *packed) == pytest.approx(0.004)
+    weights = 9 * 512**2
+    packed = (2 * 7**2 * weights, Work.FILTERS, 2 * 512 * 7**2 + weights)
+    assert seconds(Work.CONVOLUTION, *packed) == pytest.approx(0.0022)
 
 
 def test_of_products_the_largest_counts_since_a_small_one_packs_nothing():

@@ -74,6 +74,22 @@ def test_time_ends_the_sampling(monkeypatch):
     assert len(result["samples_s"]) == 3
 
 
+@pytest.mark.parametrize("alone_frac", [1.0, 0.5, 0.0])
+def test_work_of_one_thread_counts_whole_and_shared_work_its_share(monkeypatch, alone_frac):
+    """Of 0.1 s that two threads compute, one takes half to all; or it waits for both others."""
+    spent_s = {True: 0.0, False: 0.0}
+
+    def step():
+        spent_s[True] += 0.1 * alone_frac
+        spent_s[False] += 0.1
+
+    monkeypatch.setattr(engine.time, "thread_time", lambda: spent_s[True])
+    monkeypatch.setattr(engine.time, "process_time", lambda: spent_s[False] + 7.0)
+    settings = {**SETTINGS, "processors": 2}
+    result = engine.time_steps(step, lambda: None, settings, lambda **event: None)
+    assert result["samples_s"] == pytest.approx([0.1 * max(alone_frac, 0.5)] * 10)
+
+
 def test_ranks_do_what_rank_zero_says(monkeypatch):
     clock = FakeClock(itertools.repeat(0.1))
     monkeypatch.setattr(engine.time, "perf_counter", clock.perf_counter)

@@ -18,8 +18,9 @@ from paceline.model.reading.load import load_workload
 RATES = {
     Work.CONVOLUTION: 80e9, Work.INPUT_GRADIENT: 70e9, Work.WEIGHT_GRADIENT: 60e9,
     Work.POINTWISE: 40e9, Work.DEPTHWISE: 10e9, Work.PRODUCT: 60e9, Work.ATTENTION: 30e9,
-    Work.RECURRENCE: 50e9, Work.OPERANDS: 5e9, Work.STREAM: 12e9, Work.UPDATE: 20e9,
-    Work.POOL: 1e9, Work.PAGES: 2e9, Work.DISPATCH: 1e5,
+    Work.RECURRENCE: 50e9, Work.OPERANDS: 5e9, Work.FILTERS: 4e9, Work.VECTOR: 9e9,
+    Work.CACHED: 40e9, Work.STREAM: 12e9, Work.UPDATE: 20e9, Work.POOL: 1e9, Work.PAGES: 2e9,
+    Work.DISPATCH: 1e5,
 }  # fmt: skip
 TRUE = LocalModel(rates=amounts_of(RATES), shared_frac={2: 0.8}, all_reduce_bytes_per_s={2: 1e9})
 WRONG = replace(TRUE, rates=TRUE.rates * np.where(np.arange(len(Work)) < Work.OPERANDS, 1.3, 0.8))
@@ -146,7 +147,7 @@ def test_a_step_takes_the_pages_that_it_grows_to():
 
 
 def test_work_of_a_model_is_its_flop():
-    once, twice = model_work("alexnet", 1), model_work("alexnet", 2)
+    once, twice = model_work("alexnet", 2), model_work("alexnet", 4)
     for kind in (Work.CONVOLUTION, Work.INPUT_GRADIENT, Work.WEIGHT_GRADIENT, Work.PRODUCT):
         assert twice.amounts[kind] == pytest.approx(2 * once.amounts[kind])
     assert once.gradient_bytes == pytest.approx(4 * 61_100_840, rel=1e-6)
@@ -163,12 +164,27 @@ def test_each_operation_is_counted_in_one_kind_of_work():
 
 
 def test_a_product_with_a_vector_packs_no_operand():
-    """The three dense layers of AlexNet read 235 MB of weights, which one image streams."""
+    """The three dense layers of AlexNet read 235 MB of weights, for one image once each."""
     weights = 4 * (9216 * 4096 + 4096 * 4096 + 4096 * 1000)
     one, two = (inference_work("alexnet", batch).amounts for batch in (1, 2))
-    assert one[Work.STREAM] > weights
-    assert two[Work.STREAM] < weights
+    assert weights < one[Work.VECTOR] < 1.01 * weights
+    assert one[Work.PRODUCT] == two[Work.VECTOR] == 0
     assert two[Work.OPERANDS] - one[Work.OPERANDS] > weights
+
+
+def test_filters_are_laid_out_anew_for_every_convolution():
+    """Those of ResNet-50 hold 23.5 M weights (its dense layer has the other 2 M)."""
+    once, twice = (inference_work("resnet50", batch).amounts[Work.FILTERS] for batch in (1, 2))
+    assert 2 * once - twice == pytest.approx(4 * 23_454_912)
+
+
+def test_what_outgrows_the_caches_streams_from_memory():
+    small, large = (inference_work("resnet50", batch).amounts for batch in (1, 64))
+    assert small[Work.CACHED] > 0
+    assert small[Work.STREAM] == 0
+    assert large[Work.STREAM] > large[Work.CACHED]
+    streamed = [one[Work.CACHED] + one[Work.STREAM] for one in (small, large)]
+    assert streamed[1] == pytest.approx(64 * streamed[0], rel=0.01)  # Weights are read once.
 
 
 def test_a_layer_that_is_a_loop_dispatches_its_ops_in_every_step():

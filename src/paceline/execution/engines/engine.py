@@ -163,8 +163,9 @@ def time_steps(step, synchronize, settings, progress, agree=None):
         step: Callable that enqueues or runs one step.
         synchronize: Callable that returns when everything enqueued has run.
         settings: ``min_samples``, ``max_samples``, ``min_s``, ``max_s``, ``max_warmup_s``,
-            ``min_sample_s``; with ``processors`` times are processor time shared by so many,
-            which other programs on the machine do not lengthen.
+            ``min_sample_s``; with ``processors`` times are processor time, which other programs
+            on the machine do not lengthen: this thread's, or that of all threads shared by so
+            many if it is more.
         progress: Correction about the stages.
         agree: With several ranks, a callable that returns rank 0's value of a number, so that
             all of them do the same steps.
@@ -195,9 +196,11 @@ def time_steps(step, synchronize, settings, progress, agree=None):
 
 
 def _clock(processors):
+    """Clocks of which the one counts that goes furthest."""
     if not processors:
-        return time.perf_counter
-    return lambda: time.process_time() / processors
+        return lambda: (time.perf_counter(),)
+    # What one thread does alone takes its time whole, however many threads there are.
+    return lambda: (time.thread_time(), time.process_time() / processors)
 
 
 def _timed(step, synchronize, count, clock):
@@ -206,7 +209,7 @@ def _timed(step, synchronize, count, clock):
     for _ in range(count):
         step()
     synchronize()
-    return (clock() - start) / count
+    return max(end - begin for begin, end in zip(start, clock())) / count
 
 
 def _warm_up(step, synchronize, settings, agree, clock):

@@ -75,8 +75,13 @@ def kernels(torch):
         backward = partial(torch.ops.aten.convolution_backward, gradient, image, weight, *given)
         yield "CONV_BACKWARD_INPUT", note, shape, partial(backward, (True, False, False))
         yield "CONV_BACKWARD_WEIGHT", note, shape, partial(backward, (False, True, False))
-    few, weight = torch.rand(4, 4096), torch.rand(4096, 4096)
-    yield "MATMUL", "few rows", [1, 4, 4096, 4096], partial(torch.mm, few, weight.t())
+    image, weight = torch.rand(1, 512, 7, 7), torch.rand(512, 512, 3, 3)
+    step = partial(torch.convolution, image, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
+    yield "CONV", "few pixels", [1, 512, 7, 7, 512, 3, 3, 7, 7, 1], step
+    weight = torch.rand(4096, 4096)
+    for note, rows in (("few rows", 16), ("one row", 1)):  # One thread multiplies with a vector.
+        step = partial(torch.mm, torch.rand(rows, 4096), weight.t())
+        yield "MATMUL", note, [1, rows, 4096, 4096], step
     heads = torch.rand(4, 12, 128, 64)
     attend = partial(torch.nn.functional.scaled_dot_product_attention, heads, heads, heads)
     yield "ATTENTION", "", [4, 12, 12, 128, 128, 64, 0], attend
@@ -87,6 +92,31 @@ def kernels(torch):
     yield "POOL", "", [4 * 64 * 28 * 28, 1, 1], pool
     many, other = torch.rand(1 << 24), torch.rand(1 << 24)
     yield "ELEMENTWISE", "in place", [1 << 24, 1, 3], partial(many.add_, other, alpha=1e-9)
+    images, norm = torch.rand(4, 1, 256, 56, 56), torch.nn.BatchNorm2d(256).eval()
+    step = partial(_without_grad, torch, _normalise_all, torch, norm, images)
+    yield "ELEMENTWISE", "cached", [images.numel(), 1, 4], step
+    layers = _small_layers(torch)
+    step = partial(_without_grad, torch, layers, torch.rand(1, 16, 4, 4))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # What the thread that calls does by itself.
+    yield "ELEMENTWISE", "small layers", [len(layers), 1, 2], step
+    torch.set_num_threads(threads)
+
+
+def _normalise_all(torch, norm, images):
+    """Read and write what the caches of a processor hold, as the layers of a network do."""
+    for image in images:
+        torch.relu_(norm(image))
+
+
+def _small_layers(torch):
+    """A network that has next to nothing to compute."""
+    layers = torch.nn.Sequential()
+    for _ in range(16):
+        layers.append(torch.nn.Conv2d(16, 16, 3, padding=1, bias=False))
+        layers.append(torch.nn.BatchNorm2d(16))
+        layers.append(torch.nn.ReLU(inplace=True))
+    return layers.eval()
 
 
 def _without_grad(torch, call, *inputs):
