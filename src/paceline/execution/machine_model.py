@@ -53,8 +53,9 @@ _PAIRS: Mapping[tuple[CeilingKind, CeilingKind], tuple[CeilingKind, ...]] = {
 _PRIOR_LOG_SIGMA = 0.25
 #: Likewise where the kernels are another library's than those that the ceilings measured.
 _OTHER_LOG_SIGMA = 1.0
-_NOISE_LOG_SIGMA = 0.05
+_LEAST_NOISE_LOG_SIGMA = 0.05
 _LEAST_LOG_SIGMA = 0.08
+_NUM_FIT_STEPS, _NUM_NOISE_STEPS = 15, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,34 +171,51 @@ def fit_local(model: LocalModel, pairs: Sequence[tuple[StepWork, float]]) -> Loc
     """Move the rates to measured steps, as far as they outweigh the ceilings.
 
     Maximum a posteriori under log-normal errors, by Gauss–Newton; the prior is the model given.
+    How far steps are from what rates say is learned from the steps themselves.
 
     Args:
         model: Where to begin.
         pairs: Work and measured median of single-process steps.
+
+    Source:
+        Variance of the errors over what the parameters leave free: MacKay, "Bayesian
+        interpolation", Neural Computation 4(3), 1992, section 4.
     """
     if not pairs:
         return model
     start = np.log(model.rates)
-    theta = start.copy()
+    theta, noise = start, _LEAST_NOISE_LOG_SIGMA
     amounts = np.stack([work.amounts for work, _ in pairs])
     measured = np.log([seconds for _, seconds in pairs])
-    precision = np.linalg.inv(model.rate_covariance)
-    root = np.linalg.cholesky(precision).T
-    for _ in range(30):
+    precision = np.asarray(np.linalg.inv(model.rate_covariance), dtype=np.float64)
+    for _ in range(_NUM_NOISE_STEPS):
+        theta = _likeliest(theta, start, precision, amounts, measured, noise)
         residual, slope = _linearize(theta, amounts, measured)
-        system = np.vstack([slope / _NOISE_LOG_SIGMA, root])
-        target = np.concatenate([residual / _NOISE_LOG_SIGMA, root @ (start - theta)])
-        change = np.linalg.lstsq(system, target, rcond=None)[0]
-        theta += np.clip(change, -0.5, 0.5)
-    residual, slope = _linearize(theta, amounts, measured)
-    known = slope.T @ slope / _NOISE_LOG_SIGMA**2
+        known = slope.T @ slope / noise**2
+        covariance = np.linalg.inv(known + precision)
+        num_free = len(pairs) - float(np.trace(covariance @ known))
+        noise = max(_LEAST_NOISE_LOG_SIGMA, math.sqrt(residual @ residual / max(num_free, 1.0)))
     return replace(
         model,
         rates=np.exp(theta),
-        rate_covariance=np.asarray(np.linalg.inv(known + precision), dtype=np.float64),
+        rate_covariance=np.asarray(covariance, dtype=np.float64),
         log_sigma=max(_LEAST_LOG_SIGMA, 1.5 * float(np.sqrt(np.mean(residual**2)))),
         num_records=len(pairs),
     )
+
+
+def _likeliest(
+    theta: FloatArray, start: FloatArray, precision: FloatArray, amounts: FloatArray,
+    measured: FloatArray, noise: float,
+) -> FloatArray:  # fmt: skip
+    """Log rates under a prior around ``start``, by Gauss–Newton from ``theta``."""
+    root = np.linalg.cholesky(precision).T
+    for _ in range(_NUM_FIT_STEPS):
+        residual, slope = _linearize(theta, amounts, measured)
+        system = np.vstack([slope / noise, root])
+        target = np.concatenate([residual / noise, root @ (start - theta)])
+        theta = theta + np.clip(np.linalg.lstsq(system, target, rcond=None)[0], -0.5, 0.5)
+    return theta
 
 
 def _linearize(

@@ -82,6 +82,21 @@ def test_measured_steps_of_one_model_predict_another():
     assert after < before
 
 
+def test_steps_that_contradict_each_other_leave_the_ceilings_where_they_are():
+    """A third too fast or too slow at random, and all of them slow by as much."""
+    works = [work(scale) for scale in (1.0, 4.0, 16.0, 64.0)]
+    moved = []
+    for factors in ((1.35,) * 4, (1.35, 1 / 1.35, 1.35, 1 / 1.35)):
+        pairs = [
+            (one, factor * seconds(TRUE, one)) for one, factor in zip(works, factors, strict=True)
+        ]
+        fitted = fit_local(TRUE, pairs)
+        moved.append(float(np.abs(np.log(fitted.rates / TRUE.rates)).max()))
+        known = [predict_local(fitted, one) for one in works]
+        assert all(k.low_s < s < k.high_s for k, (_, s) in zip(known, pairs, strict=True))
+    assert moved[1] < moved[0] / 2
+
+
 def test_more_measurements_narrow_the_interval():
     pairs = [(w, seconds(TRUE, w)) for w in (work(s) for s in (1.0, 4.0, 16.0, 64.0))]
     before, after = (predict_local(m, work(8.0)) for m in (WRONG, fit_local(WRONG, pairs)))
