@@ -345,10 +345,12 @@ def _at_length(workload: Workload, seq: int) -> Workload:
 def _meant(typed: str, workload: Workload) -> Workload:
     """The workload with what was typed before its title, where the two are not one name."""
     room, _, name = workload.name.rpartition(":")
-    is_own = room.startswith(_OWN_ROOMS)
-    shown = workload.title.removeprefix(f"{room}:") if is_own else workload.title
-    if name_key(typed) == name_key(name):
-        return replace(workload, title=typed if shown == workload.name else shown)
+    is_same = name_key(typed) == name_key(name)
+    shown = workload.title
+    if room.startswith(_OWN_ROOMS) or is_same:
+        shown = shown.removeprefix(f"{room}:")
+    if is_same:
+        return replace(workload, title=typed + shown.removeprefix(name) if name in shown else shown)
     return replace(workload, title=f"{typed} (as {shown})", reading=reading_of(typed))
 
 
