@@ -178,6 +178,12 @@ def test_images_are_normalised_like_torchvision_does(tmp_path: Path) -> None:
     assert changed.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_a_batch_of_damaged_samples_alone_is_normalised_to_nothing(tmp_path: Path) -> None:
+    root = _images(tmp_path, bad=(0, 1))
+    fed = _feed(root, 2, size=16, shuffle=False, damaged="skip", normalise=loop.IMAGENET, threads=1)
+    assert [batch.indices for batch in fed] == [[2, 3], [4, 5], [6, 7], [8, 9], [10, 11]]
+
+
 _THREADS_BEFORE_AND_AFTER = """
 import os, sys, torch
 from paceline import loop

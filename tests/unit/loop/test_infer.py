@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as parquet
 import pytest
@@ -66,6 +68,39 @@ def test_every_sample_has_one_row_and_damaged_ones_say_why(asked) -> None:
         if row["damage"] is None:
             assert row["score"] == max(row["scores"]) == row["scores"][row["label"]]
             assert sum(row["scores"]) == pytest.approx(1.0)
+
+
+class _Nowhere:
+    """Parts of three rows that are written nowhere."""
+
+    num_rows, part_rows, fed = (
+        3,
+        3,
+        SimpleNamespace(reader=SimpleNamespace(name_of=str), damaged=()),
+    )
+
+    def write(self, position, columns) -> None:
+        self.columns = columns
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads in /proc")
+def test_rows_are_made_by_one_thread_that_starts_no_others() -> None:
+    scores, threads, parts = torch.randn(3, 50_000), torch.get_num_threads(), _Nowhere()
+    torch.set_num_threads(4)
+    try:
+        before = len(os.listdir("/proc/self/task"))
+        rows = inference._Rows(parts.fed, parts, 0, False)
+        rows.put([0, 1, 2], scores)
+        while rows._begin < 3:
+            time.sleep(0.01)
+        after = len(os.listdir("/proc/self/task"))
+        rows.close()
+    finally:
+        torch.set_num_threads(threads)
+    assert after == before + 1
+    shares = torch.softmax(scores, dim=1).max(dim=1)
+    assert parts.columns["label"].to_pylist() == shares.indices.tolist()
+    assert parts.columns["score"].to_pylist() == pytest.approx(shares.values.tolist())
 
 
 def test_labels_do_not_depend_on_batch_or_mode(asked, tmp_path: Path) -> None:

@@ -92,12 +92,12 @@ class _Memory:
 
     def tensor(self, shape, dtype):
         """A tensor whose content is arbitrary."""
-        num_bytes = shape.numel() * dtype.itemsize
+        num_bytes = max(1, shape.numel()) * dtype.itemsize
         array = self._unused(num_bytes)
         if array is None:
             array = np.empty(num_bytes, np.uint8)
             self._kept.append(array)
-        return torch.from_numpy(array[:num_bytes]).view(dtype).view(shape)
+        return torch.from_numpy(array[:num_bytes]).view(dtype)[: shape.numel()].view(shape)
 
     def _unused(self, num_bytes):
         for array in self._kept:

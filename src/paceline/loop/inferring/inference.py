@@ -15,7 +15,6 @@ import time
 
 import numpy
 import pyarrow
-import torch
 
 from ..errors import LoopError
 from ..feeding.feeder import IMAGENET, feed
@@ -147,6 +146,12 @@ def _ahead(batches):
         thread.join()
 
 
+def _shares(scores):
+    """Softmax with NumPy: PyTorch's team of threads would spin where others decode."""
+    grown = numpy.exp(scores - scores.max(axis=1, keepdims=True))
+    return grown / grown.sum(axis=1, keepdims=True)
+
+
 class _Rows:
     """Turns outputs into rows and writes parts, in a thread of its own."""
 
@@ -198,8 +203,8 @@ class _Rows:
             while self._begin < self.parts.num_rows:
                 self._write()
             return
-        shares = torch.softmax(outputs.flatten(1).float(), dim=1)
-        scores, labels = (found.numpy(force=True) for found in shares.max(dim=1))
+        shares = _shares(outputs.flatten(1).float().numpy(force=True))
+        labels, scores = shares.argmax(axis=1), shares.max(axis=1)
         kept = shares.tolist() if self.keeps_scores else None
         places, first = numpy.asarray(indices), 0
         while first < len(places):
