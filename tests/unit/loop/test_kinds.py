@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ pytest.importorskip("safetensors")
 
 from tests.unit.loop.kinds_runs import run
 
+from paceline.loop.parallel.notation import parse
+
 _CHAIN = ["dp1", "dp2", "fsdp2", "tp2", "pp2/mb2", "dp2+zero2", "dp1"]
+_MIXED = ["dp4", "dp2.tp2", "pp2.dp2/mb2", "fsdp2.tp2", "pp2@interleaved2/mb2", "dp2.fsdp2", "dp3"]
 
 
 def _ranks(strategy: str) -> int:
-    return int(strategy[2]) if strategy[:2] != "fs" else 2
+    return math.prod(count for _, count in parse(strategy).axes)
 
 
 def chained(chain: list[str], folder: Path, model: str) -> list[float]:
@@ -31,10 +35,13 @@ def chained(chain: list[str], folder: Path, model: str) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("chain", [_CHAIN, _MIXED], ids=["kinds", "mixed"])
 @pytest.mark.parametrize("model", ["gpt", "cnn", "tied"])
-def test_a_chain_of_kinds_trains_as_one_undisturbed_process(tmp_path: Path, model: str) -> None:
+def test_a_chain_of_kinds_trains_as_one_undisturbed_process(
+    tmp_path: Path, model: str, chain: list[str]
+) -> None:
     wanted = run(1, tmp_path / "alone", tmp_path / "out", model=model, strategy="dp1")
-    found = chained(_CHAIN, tmp_path, model)
+    found = chained(chain, tmp_path, model)
     assert len(found) == len(wanted) == 12
     assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= 1e-12
 

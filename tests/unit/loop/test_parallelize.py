@@ -20,11 +20,13 @@ _QUICK = [
     ("gpt", "adamw", "dp2/mb2"), ("cnn", "sgd", "fsdp2/mb2"), ("gpt", "clipped", "dp2+zero2"),
     ("gpt", "adamw", "tp2"), ("tied", "clipped", "pp2+recompute-block"), ("cnn", "sgd", "pp2/mb1"),
     ("adapted", "adamw", "fsdp2"), ("headed", "sgd", "pp2"),
+    ("tied", "clipped", "pp2@interleaved2/mb2+recompute-block"),
 ]  # fmt: skip
 _MESHES = {
-    2: ["tp2", "pp2/mb4"],
-    4: ["dp4", "fsdp4/mb2", "dp2.fsdp2", "dp2.tp2/mb2", "pp2.dp2/mb2", "fsdp2.tp2"],
-}
+    2: ["tp2", "pp2/mb4", "pp2@interleaved2/mb4"],
+    4: ["dp4", "fsdp4/mb2", "dp2.fsdp2", "dp2.tp2/mb2", "pp2.dp2/mb2", "fsdp2.tp2",
+        "pp2.dp2@interleaved2/mb2", "pp2.fsdp2@interleaved2/mb2"],
+}  # fmt: skip
 
 
 def _cases(dtype, optimizers, num_ranks, steps):

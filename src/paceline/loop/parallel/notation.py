@@ -115,8 +115,8 @@ def refusals(strategy: Strategy, precision: str | None = None) -> tuple[str, ...
         found.append("a stage is cut out of a traced graph, whose weights `tp` cannot split")
     if strategy.schedule == "zbh1":
         found.append("`zbh1` splits backward by weight, which traced stages do not")
-    if strategy.schedule == "interleaved":
-        found.append("`interleaved` gives a rank several stages, and the loop cuts one each")
+    if strategy.schedule == "interleaved" and strategy.microbatches % size(strategy, "pp"):
+        found.append("`interleaved` needs a multiple of %d microbatches" % size(strategy, "pp"))
     if strategy.recompute == "selective":
         found.append("`recompute-selective` chooses single ops, and the loop wraps whole blocks")
     words = {

@@ -127,28 +127,32 @@ def _example(example, device):
 
 def _wrap(model, strategy, mesh, example, precision, compiled):
     """The model in all its wrappers, from the inside out."""
-    pipeline = None
     if size(strategy, "pp") > 1:
         from .stages import cut
 
         pipeline = cut(model, strategy, mesh, _needed(example, "pp"))
-        model = pipeline.module
+        outer = _prepared(pipeline.modules_of_stages, strategy, mesh, precision, compiled)
+        pipeline.attach(outer)
+        return Made(strategy, mesh, outer[0], pipeline), pipeline
     if size(strategy, "tp") > 1:
         from .tensor_parallel import split
 
         split(model, mesh["tp"], _needed(example, "tp"))
-    if strategy.recompute != "none":
-        recompute(model, strategy)
-    if precision:
-        set_precision(model, precision)
-    if compiled:
-        for one in blocks(model) or [model]:
-            one.compile()
-    outer = _replicate(model, strategy, mesh)
-    if pipeline is not None:
-        pipeline.attach(outer)
-        return Made(strategy, mesh, outer, pipeline), pipeline
+    (outer,) = _prepared([model], strategy, mesh, precision, compiled)
     return Made(strategy, mesh, outer, None), outer
+
+
+def _prepared(models, strategy, mesh, precision, compiled):
+    """A model, or the stages of one, each in its wrappers."""
+    if strategy.recompute != "none":
+        recompute(models, strategy)
+    for model in models:
+        if precision:
+            set_precision(model, precision)
+        if compiled:
+            for one in blocks(model) or [model]:
+                one.compile()
+    return [_replicate(model, strategy, mesh) for model in models]
 
 
 def _needed(example, axis):
@@ -193,19 +197,20 @@ def _shard(model, strategy, mesh):
     return model
 
 
-def recompute(model, strategy):
-    """Compute what is inside the blocks again in backward.
+def recompute(models, strategy):
+    """Compute what is inside the blocks of a model or of its stages again in backward.
 
     Raises:
         LoopError: The model has no repeated blocks.
     """
     from torch.utils.checkpoint import checkpoint
 
-    chosen = units(model) if strategy.recompute == "full" else blocks(model)
+    found = units if strategy.recompute == "full" else blocks
+    chosen = [one for model in models for one in found(model)]
     if not chosen:
         raise LoopError(
             "`recompute-%s` finds no repeated blocks in %s"
-            % (strategy.recompute, type(model).__name__),
+            % (strategy.recompute, type(models[0]).__name__),
             "keep the blocks of the model in a `ModuleList` or a `Sequential`",
         )
     for one in chosen:

@@ -6,7 +6,12 @@ import inspect
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, pipeline
+from torch.distributed.pipelining import (
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    pipeline,
+)
 
 from ..errors import LoopError
 from . import cuts
@@ -23,7 +28,7 @@ _KEEPS_NOTHING = (
 
 
 def cut(model, strategy, mesh, example):
-    """This process's stage of a model.
+    """This process's stage of a model, or its stages where they are interleaved.
 
     Args:
         model: The whole, on every process.
@@ -36,15 +41,18 @@ def cut(model, strategy, mesh, example):
     """
     group = mesh["pp"].get_group()
     tied = shared_weights(model)
-    pipe = traced(model, size(strategy, "pp"), example)
+    ranks = size(strategy, "pp")
+    pipe = traced(model, ranks * strategy.chunks, example)
     device = next(model.parameters()).device
-    stage = pipe.build_stage(mesh["pp"].get_local_rank(), device, group)
+    own = range(mesh["pp"].get_local_rank(), ranks * strategy.chunks, ranks)
+    stages = [pipe.build_stage(number, device, group) for number in own]
     names = {name: number for number, held in enumerate(sorted(tied.values())) for name in held}
-    _tidy(stage.submod, names)
+    for stage in stages:
+        _tidy(stage.submod, names)
     del pipe
-    _let_go(model, stage.submod)
+    _let_go(model, [stage.submod for stage in stages])
     first = {name: held[0] for held in tied.values() for name in held}
-    return Pipeline(stage, strategy, group, names, first, len(example[0]))
+    return Pipeline(stages, strategy, group, names, first, len(example[0]))
 
 
 def traced(model, stages, example):
@@ -80,9 +88,9 @@ def traced(model, stages, example):
         ) from error
 
 
-def _let_go(model, stage):
+def _let_go(model, stages):
     """Free the weights of other stages, which the caller's model and the trace would hold."""
-    kept = {one.data_ptr() for one in [*stage.parameters(), *stage.buffers()]}
+    kept = {one.data_ptr() for stage in stages for one in [*stage.parameters(), *stage.buffers()]}
     for one in [*model.parameters(), *model.buffers()]:
         if one.data_ptr() not in kept:
             one.data = one.data.new_empty(0)
@@ -111,41 +119,47 @@ def _tidy(stage, tied):
 
 
 class Pipeline(nn.Module):
-    """One stage of a model, under the names that its weights have in the whole.
+    """Stages of a model, under the names that their weights have in the whole.
 
     Attributes:
-        module: What the stage computes, before it is wrapped.
-        is_last: Whether it makes the outputs.
+        modules_of_stages: What each stage computes, before it is wrapped.
+        is_last: Whether one of them makes the outputs.
         is_stage: True: a save takes its weights for part of a model.
         first_names: Of shared weights, by each of their names: what the whole model calls them.
     """
 
     is_stage = True
 
-    def __init__(self, stage, strategy, group, tied, first_names, num_samples):
+    def __init__(self, stages, strategy, group, tied, first_names, num_samples):
         super().__init__()
-        own = stage.submod
+        vars(self)["modules_of_stages"] = [stage.submod for stage in stages]
+        self._take_over(_together(self.modules_of_stages))
+        self.first_names = first_names
+        self.is_last = stages[-1].is_last
+        self._stages, self._strategy, self._group = stages, strategy, group
+        self._num_samples, self._weigh = num_samples, None
+        how = {"loss_fn": self._loss_of, "scale_grads": False}
+        if strategy.schedule == "interleaved":
+            self._schedule = ScheduleInterleaved1F1B(stages, strategy.microbatches, **how)
+        else:
+            # With fewer microbatches than stages `1f1b` is `gpipe`, and PyTorch's takes no fewer.
+            is_short = strategy.microbatches < size(strategy, "pp")
+            kind = _SCHEDULES["gpipe" if is_short else strategy.schedule]
+            self._schedule = kind(stages[0], strategy.microbatches, **how)
+        self._tied = self._partners(tied)
+
+    def _take_over(self, own):
         self._modules, self._parameters, self._buffers = (
             own._modules, own._parameters, own._buffers,
         )  # fmt: skip
-        vars(self)["module"] = own
-        self.first_names = first_names
-        self.is_last = stage.is_last
-        self._stage, self._strategy, self._group = stage, strategy, group
-        self._num_samples, self._weigh = num_samples, None
-        # With fewer microbatches than stages `1f1b` is `gpipe`, and PyTorch's takes no fewer.
-        is_short = strategy.microbatches < size(strategy, "pp")
-        kind = _SCHEDULES["gpipe" if is_short else strategy.schedule]
-        self._schedule = kind(
-            stage, strategy.microbatches, loss_fn=self._loss_of, scale_grads=False
-        )
-        self._tied = self._partners(tied)
 
     def attach(self, wrapped):
-        """Run the stage in its wrapper, which PyTorch asks for the stage's graph."""
-        if wrapped is not self.module:
-            vars(wrapped)["graph"] = self.module.graph
-        self._stage.submod = wrapped
+        """Run the stages in their wrappers, which PyTorch asks for the stage's graph."""
+        for stage, module, outer in zip(self._stages, self.modules_of_stages, wrapped):
+            if outer is not module:
+                vars(outer)["graph"] = module.graph
+            stage.submod = outer
+        self._take_over(_together(self.modules_of_stages))
 
     def forward(self, *args, **kwargs):
         """Refused: a stage alone gives no outputs."""
@@ -173,7 +187,7 @@ class Pipeline(nn.Module):
         total = float(weight(targets))
         self._weigh = lambda out, target: loss(out, target) * (float(weight(target)) / total)
         losses = []
-        first = inputs if self._stage.is_first else ()
+        first = inputs if self._stages[0].is_first else ()
         last = {"target": targets, "losses": losses} if self.is_last else {}
         try:
             self._schedule.step(*first, **last, **_KEEPS_NOTHING)
@@ -223,6 +237,29 @@ class Pipeline(nn.Module):
             for one in dist.batch_isend_irecv([sends, takes]):
                 one.wait()
             gradient.add_(received)
+
+
+def _together(modules):
+    """One tree of the weights of several, under their names; the module itself where it is alone.
+
+    Raises:
+        LoopError: Two of them hold one weight.
+    """
+    if len(modules) == 1:
+        return modules[0]
+    whole = nn.Module()
+    for kind in ("_parameters", "_buffers"):
+        for module in modules:
+            for name, one in getattr(module, kind).items():
+                if kind == "_parameters" and name in whole._parameters:
+                    raise LoopError(
+                        "`%s` is held by two stages of one rank" % name, "use `1f1b` stages"
+                    )
+                getattr(whole, kind).setdefault(name, one)
+    for name in dict.fromkeys(name for module in modules for name in module._modules):
+        found = [one._modules[name] for one in modules if one._modules.get(name) is not None]
+        whole._modules[name] = _together(found)
+    return whole
 
 
 def _local(value):
