@@ -122,6 +122,7 @@ class Log:
         self.is_started = True
         try:
             self.main_thread = _thread.get_ident()
+            self.made.last_ns = self.made.last_ns or clock()
             self._rank = _rank()
             name = "rank-%d-%d.jsonl" % (self._rank, os.getpid())
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
