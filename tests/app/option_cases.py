@@ -305,6 +305,9 @@ MEASURED: dict[str, dict[str, str | None]] = {
         "--limit": "9s", "--device": "a100", "--facts": "{lab}", "--calibration": "{calibration}",
         "--runs": "{folder}",
     },
+    "train net --data generated --python /bin/sh --framework jax": {
+        "--framework": "tensorflow", "--devices": "2",
+    },
     "train net --data generated": {
         "--epochs": "9", "--batch": "9", "--optimizer": "adamw",
         "--rate": "0.5", "--size": "64", "--classes": "9", "--samples": "9", "--seed": "9",
@@ -380,6 +383,12 @@ REFUSED = (
     ("train resnet50", "there is no data to train on"),
     ("train resnet50 --data x --optimizer lion", "is no optimizer of"),
     ("train resnet50 --data x --choice 2", "no plan has a choice 2"),
+    ("train keras:ResNet50 --data x", "its backend is not said"),
+    ("train resnet50 --data x --framework mxnet", "is no framework of"),
+    ("train resnet50 --data x --devices 2", "one process for each device"),
+    ("train resnet50 --data x --framework jax --window 8", "is of token files"),
+    ("train resnet50 --data x --framework jax --processes 2", "in one process"),
+    ("train m:f --data x --framework tensorflow --processes 2 --devices 2", "one device each"),
     ("run --budget 5usd -- true", "needs a price"),
     ("run --deadline 5h -- true", "needs the number of steps"),
     ("run --steps 5 -- true", "says nothing without"),

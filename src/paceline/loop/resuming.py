@@ -5,14 +5,10 @@ are made only between optimizer steps, when a step is whole.
 """
 
 import os
-import sys
 
 from paceline.loop.errors import LoopError
 from paceline.loop.running import Run, Settings
-
-#: Where saves go if the call does not say so, and how often a place interrupts what it runs.
-FOLDER_VARIABLE = "PACELINE_SAVES"
-RATE_VARIABLE = "PACELINE_INTERRUPTIONS_PER_HOUR"
+from paceline.loop.saving.places import default_folder, rate_of
 
 _runs = {}
 
@@ -62,7 +58,7 @@ def resume(
             hint="loop.resume(loader, model=model, optimizer=optimizer, scheduler=scheduler)",
         )
     run = _run_in(folder)
-    run.adopt(objects, Settings(seed, every_s, every_steps, _rate(interruptions_per_hour), keep))
+    run.adopt(objects, Settings(seed, every_s, every_steps, rate_of(interruptions_per_hour), keep))
     return Resumed(run, loader)
 
 
@@ -102,27 +98,9 @@ def epochs(count, *, folder=None):
         run.epoch_is_over(epoch, is_last=epoch == count)
 
 
-def default_folder():
-    """Where saves go without being told: one folder for a script."""
-    if os.environ.get(FOLDER_VARIABLE):
-        return os.environ[FOLDER_VARIABLE]
-    script = os.path.basename(getattr(sys.modules["__main__"], "__file__", None) or "session")
-    return os.path.join("saves", os.path.splitext(script)[0])
-
-
 def _run_in(folder):
     """The run of a folder: one in a process."""
     place = os.path.abspath(folder or default_folder())
     if place not in _runs:
         _runs[place] = Run(place)
     return _runs[place]
-
-
-def _rate(given):
-    if given is not None:
-        return given
-    text = os.environ.get(RATE_VARIABLE)
-    try:
-        return float(text) if text else None
-    except ValueError:
-        raise LoopError("%s is `%s`" % (RATE_VARIABLE, text), hint="give a number") from None

@@ -53,6 +53,31 @@ def test_a_plan_says_model_batch_and_processes(started, plan) -> None:
     assert command[command.index("--model") + 1] == plan.workload.model
 
 
+def test_a_keras_model_is_trained_on_devices_or_by_workers(started, plan) -> None:
+    paceline.train("m:f", data="x", framework="jax", devices=2, python=sys.executable)
+    paceline.train(
+        "m:f", data="x", framework="tensorflow", processes=2, restarts=1, python=sys.executable
+    )
+    (one, _), (several, _) = started
+    assert one[1].endswith("loop/keras/train.py")
+    assert one[one.index("--backend") + 1 :][:3] == ["jax", "--devices", "2"]
+    assert several[1].endswith("loop/keras/launch.py")
+    assert several[2:5] == ["2", "1", sys.executable]
+    assert several[5].endswith("loop/keras/train.py")
+
+
+def test_a_plan_says_on_how_many_devices_keras_trains(started, plan) -> None:
+    chosen = plan.choices[0]
+    assert chosen.stack is not None
+    two = replace(chosen, num_devices=2, stack=replace(chosen.stack, framework="jax"))
+    own = replace(plan, choices=(two,), workload=replace(plan.workload, model="m:f"))
+    paceline.train(own, data="x", python=sys.executable)
+    command = started[0][0]
+    assert command[command.index("--devices") + 1] == "2"
+    # A model of one's own brings its optimizer.
+    assert "--optimizer" not in command
+
+
 def test_several_machines_are_refused(started, plan) -> None:
     place = replace(plan.choices[0].place, num_nodes=2)
     large = replace(plan, choices=(replace(plan.choices[0], place=place),))

@@ -13,7 +13,10 @@ def _choice(strategy, precision="bf16", framework="torch"):
     )
 
 
-@pytest.mark.parametrize("strategy", ["dp1", "dp8+zero3", "pp2.dp2@1f1b/mb8+recompute-block"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["dp1", "dp8+zero3", "pp2.dp2@1f1b/mb8+recompute-block", "pp2.dp2@interleaved2/mb8"],
+)
 def test_what_the_loop_runs_has_no_note(strategy):
     assert loop_note(_choice(strategy)) == ""
 
@@ -33,5 +36,13 @@ def test_what_it_splits_less_is_said():
     assert "head and loss whole" in loop_note(_choice("dp2.tp2"))
 
 
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+def test_keras_has_data_parallel_alone(framework):
+    assert loop_note(_choice("dp8", framework=framework)) == ""
+    assert "whole model on each device" in loop_note(_choice("fsdp8", framework=framework))
+    assert "gathers microbatches" in loop_note(_choice("dp2/mb4", framework=framework))
+    assert "no policy" in loop_note(_choice("dp2", "fp8", framework=framework))
+
+
 def test_other_frameworks_are_not_its_business():
-    assert loop_note(_choice("dp2+parameter-server", framework="tensorflow")) == ""
+    assert loop_note(_choice("dp2+parameter-server", framework="mxnet")) == ""

@@ -18,13 +18,17 @@ def register(app: Commands) -> None:
 def train(
     what: Annotated[
         str,
-        Argument(metavar="PLAN|MODEL", help="A plan file; or a model: a name or module:function."),
+        Argument(
+            metavar="PLAN|MODEL",
+            help="A plan file; or a model: a name, module:function, keras:NAME, or a .keras file.",
+        ),
     ],
     data: Annotated[
         str | None,
         Option(
             metavar="FOLDER",
-            help="Images, one folder per class, or token files; `generated` makes images.",
+            help="Images, one folder per class, or token files; `generated` makes images. For "
+            "Keras an .npz file with x and y, too.",
         ),
     ] = None,
     epochs: Annotated[int | None, Option(help="Passes over the data; the plan's, else 1.")] = None,
@@ -48,7 +52,21 @@ def train(
     saves: Annotated[
         Path | None, Option(metavar="FOLDER", help="Of the saves; saves/train without.")
     ] = None,
-    processes: Annotated[int | None, Option(help="On this machine; the plan's, else 1.")] = None,
+    framework: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="torch; or jax or tensorflow for a model of Keras. The plan's, else torch.",
+        ),
+    ] = None,
+    devices: Annotated[
+        int | None,
+        Option(help="Of one process of Keras; the plan's, else all GPUs or one CPU."),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        Option(help="On this machine; the plan's, else 1. Of TensorFlow, its workers."),
+    ] = None,
     restarts: Annotated[int, Option(help="How often lost processes are started again.")] = 0,
     choice: Annotated[int, Option(help="Which choice of the plan.")] = 1,
     python: common.Python = None,
@@ -72,8 +90,8 @@ def train(
     summary = train_model(
         what, data=data, epochs=epochs, batch=batch, optimizer=optimizer, rate=rate, size=size,
         classes=classes, window=window, dtype=dtype, samples=samples, seed=seed, saves=saves,
-        processes=processes,
-        restarts=restarts, choice=choice, python=python, facts=facts or (),
+        framework=framework, devices=devices, processes=processes, restarts=restarts,
+        choice=choice, python=python, facts=facts or (),
         calibration=calibration, runs=runs, on_notice=tell,
     )  # fmt: skip
     return end_with_verdict(summary, wanted, output)

@@ -26,6 +26,8 @@ _HINT = "write strategies like `dp8`, `dp4+zero1` or `pp2.dp4@1f1b/mb8`"
 
 #: Precisions that PyTorch has a switch for.
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16")
+#: Precisions that Keras has, and its name for them; None for its own.
+KERAS_POLICIES = {"fp32": None, "tf32": None, "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 
 
 class Strategy(NamedTuple):
@@ -129,4 +131,17 @@ def refusals(strategy: Strategy, precision: str | None = None) -> tuple[str, ...
         found.append("precision `%s` needs a library of its own" % precision)
     for one in strategy.others:
         found.append(words.get(one, "`%s` has no engine here" % one))
+    return tuple(found)
+
+
+def keras_refusals(strategy: Strategy, precision: str | None = None) -> tuple[str, ...]:
+    """What of a strategy and a precision Keras' own data parallelism does not run, as reasons."""
+    found: list[str] = []
+    is_split = any(name != "dp" for name, _ in strategy.axes) or strategy.sharding != "none"
+    if is_split or strategy.others or strategy.recompute != "none":
+        found.append("Keras' own distribution keeps the whole model on each device")
+    if strategy.microbatches > 1:
+        found.append("its optimizer gathers microbatches (`gradient_accumulation_steps`)")
+    if precision is not None and precision not in KERAS_POLICIES:
+        found.append("precision `%s` is no policy of Keras" % precision)
     return tuple(found)

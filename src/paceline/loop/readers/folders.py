@@ -52,6 +52,10 @@ class ImageFolder:
         except OSError as error:
             raise DamagedSample(error.strerror or str(error)) from None
 
+    def label_of(self, index):
+        """Number of the class of an image."""
+        return self._labels[index]
+
     def name_of(self, index):
         """Path of an image."""
         return os.path.join(self.path, self._names[index])

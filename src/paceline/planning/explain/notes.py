@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.loop.parallel.notation import parse, refusals, size
+from paceline.loop.parallel.notation import keras_refusals, parse, refusals, size
 from paceline.planfile import PlannedChoice
 from paceline.planning.places.input_side import fed_step, input_host, input_pipeline
 from paceline.planning.places.places import Place
@@ -14,6 +14,8 @@ from paceline.simulation.queue.figures import ServiceFigures
 from paceline.stack.versions import version_key
 from paceline.units import format_duration, format_percent
 
+#: What the loop does not run, of the frameworks that it trains with.
+_REFUSALS = {"torch": refusals, "jax": keras_refusals, "tensorflow": keras_refusals}
 _WHOLE_HEAD = (
     "`paceline.loop` leaves output head and loss whole on every tensor rank, which takes more "
     "memory than a script that splits them: `habits=loop` in a job of `predict` says how much"
@@ -36,10 +38,11 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
 
 def loop_note(choice: PlannedChoice) -> str:
     """What of a choice to train so `paceline.loop` does not run or does otherwise; else empty."""
-    if choice.stack is not None and choice.stack.framework != "torch":
+    framework = "torch" if choice.stack is None else choice.stack.framework
+    if framework not in _REFUSALS:
         return ""
     strategy = parse(choice.strategy)
-    reasons = refusals(strategy, choice.precision)
+    reasons = _REFUSALS[framework](strategy, choice.precision)
     if not reasons:
         return _WHOLE_HEAD if size(strategy, "tp") > 1 else ""
     return f"`paceline.loop` does not run it: {'; '.join(reasons)}; your script must"

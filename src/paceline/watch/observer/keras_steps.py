@@ -50,7 +50,7 @@ def _callback(keras, log):
 
         def on_train_begin(self, logs=None):
             if not log.is_off:
-                observer.quietly(steps.fit_begins, self.model)
+                observer.quietly(steps.fit_begins, self.model, self.params)
 
         def on_epoch_begin(self, epoch, logs=None):
             steps.last_batch = -1
@@ -76,7 +76,7 @@ class _Steps:
         self.has_job = False
         self._lock = _thread.allocate_lock()
 
-    def fit_begins(self, model):
+    def fit_begins(self, model, params):
         """A fit begins, its model built and its data known."""
         if not self.log.is_started:
             self.log.start()
@@ -86,7 +86,7 @@ class _Steps:
         if not self.has_job:
             self.has_job = True
             self.log.event("device", **observer.quietly(self._device) or {"kind": "unknown"})
-            self._keep(observer.quietly(self._job, model, optimizer), model)
+            self._keep(observer.quietly(self._job, model, optimizer, params), model)
 
     def batch_ends(self, batch, logs):
         """All batches up to one have ended; several, where a call of the backend has several."""
@@ -127,14 +127,28 @@ class _Steps:
             "framework": "keras %s on %s" % (self.keras.__version__, self.backend),
         }
 
-    def _job(self, model, optimizer):
-        """What is trained, and how."""
+    def _replicas(self, model):
+        """On how many devices Keras trains the model, each with its share of a batch."""
+        if self.backend == "tensorflow":
+            return model.distribute_strategy.num_replicas_in_sync
+        chosen = self.keras.distribution.distribution() if self.backend == "jax" else None
+        return 1 if chosen is None else chosen.num_model_replicas
+
+    def _batch(self, params):
+        """Samples of a step over all devices; None where nobody says."""
         frame = sys._getframe(1)
         while frame is not None and "epoch_iterator" not in frame.f_locals:
             frame = frame.f_back
-        batch = seq = None
-        if frame is not None:
-            batch = frame.f_locals["epoch_iterator"].data_adapter.batch_size
+        if frame is None:
+            return (params or {}).get("batch_size")
+        adapter = frame.f_locals["epoch_iterator"].data_adapter
+        return adapter.batch_size or getattr(
+            getattr(adapter, "py_dataset", None), "batch_size", None
+        )
+
+    def _job(self, model, optimizer, params):
+        """What is trained, and how."""
+        replicas, seq = observer.quietly(self._replicas, model) or 1, None
         policy = model.dtype_policy
         first = model.inputs[0] if getattr(model, "inputs", None) else None
         if first is not None and len(first.shape) == 2 and "int" in str(first.dtype):
@@ -146,7 +160,7 @@ class _Steps:
             "model": type(model).__name__ if type(model).__module__[:5] != "keras" else model.name,
             "num_parameters": model.count_params(),
             "num_models": 1,
-            "batch": int(batch),
+            "batch": int(self._batch(params)) // replicas,
             "seq": seq,
             "optimizer": [
                 {"name": type(inner).__name__, "momentum": getattr(inner, "momentum", 0) or 0}
@@ -154,7 +168,7 @@ class _Steps:
             "precision": {"weights": policy.variable_dtype, "autocast": autocast},
             "compiler": "compiled" if is_compiled and not model.run_eagerly else "eager",
             "microbatches": self.every,
-            "world_size": 1,
+            "world_size": replicas,
             "wrappers": [],
             "loader": None,
             "described": MODEL_FILE,
