@@ -137,7 +137,7 @@ def is_covered(rows: pd.DataFrame, widths: Mapping[str, float]) -> pd.Series:
 
 def _own_doubts(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Widths of answers to either side where they exceed those of the shipped law, else zero."""
-    shipped = Z_80 * rows.peaks.map(peak_log_sigma)
+    shipped = Z_80 * rows.peaks.map(peak_log_sigma).astype(float)
     below = np.log(rows.memory_mid_bytes / rows.memory_low_bytes)
     above = np.log(rows.memory_high_bytes / rows.memory_mid_bytes)
     return below.where(below > _MORE * shipped, 0.0), above.where(above > _MORE * shipped, 0.0)

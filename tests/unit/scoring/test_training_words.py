@@ -142,9 +142,10 @@ def test_stated_experts_and_an_encoder_beside_the_decoder_are_built_too() -> Non
         model="our own", params_m="46703", extra=f"{sizes};experts=8;top_k=2;ffn=14336"
     )
     assert mixture.entry.endswith("gated=1,norm=rms,bias=0,tied=0,experts=8,top_k=2")
-    double = reading(model="our t5", extra=f"{sizes};finetuning=full")
+    double = reading(model="our t5", extra=f"{sizes};finetuning=full", seq_len="512")
     assert double.entry.startswith("hf:t5,d_model=4096,num_layers=32,num_decoder_layers=32")
     assert double.configuration.peaks == "lengths"
+    assert double.seq == (512 + 114) / 2
 
 
 @pytest.mark.parametrize(
@@ -289,3 +290,21 @@ def test_memory_of_lengths_that_vary_peaks_at_the_longest(
     found = reading(extra=f"recompute=full;{said}", seq_len="500")
     assert found.peak_seq == peak_seq
     assert found.configuration.peaks == peaks
+
+
+@pytest.mark.parametrize(
+    ("framework", "said", "row", "training_format"),
+    [
+        ("ms-swift 3", "quant=bnb 4-bit", {}, "autocast"),
+        ("ms-swift 3", "quant=gptq int4", {}, "pure"),
+        ("ms-swift 3", "quant=bnb 4-bit", {"parallelism": "FSDP", "n_gpus": "2"}, "pure"),
+        ("HF Trainer + trl 0.17", "quant=bnb nf4", {}, "autocast"),
+        ("HF Trainer + fms-acceleration", "quant=bnb nf4", {}, "pure"),
+    ],
+)
+def test_peft_widens_what_bitsandbytes_does_not_quantise(
+    framework: str, said: str, row: dict[str, str], training_format: str
+) -> None:
+    extra = f"finetuning=qlora;lora_rank=8;{said}"
+    cells = {"framework": framework, "extra": extra, "precision": "bf16"} | row
+    assert reading(**cells).configuration.training_format == training_format

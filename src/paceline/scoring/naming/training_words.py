@@ -16,6 +16,7 @@ from paceline.scoring.naming.stated_sizes import is_double, stated_sizes
 from paceline.scoring.tables import read_table
 from paceline.stack.trainers import trainer_of
 
+_NUMBER = re.compile(r"\d+(\.0+)?")
 #: Ways of fine-tuning that train everything.
 _WHOLE = re.compile(r"full\b.*|pre-?training|none|continued.*", re.IGNORECASE)
 #: Remarks that only tables have which say how each row was trained.
@@ -42,9 +43,17 @@ _WHOLE_MODULES = (
 )
 _LAST_LAYERS = re.compile(r"\blast (\d+) layers", re.IGNORECASE)
 _NOTE_ALONE = "it states no batch: its memory is taken as that of one sequence"
-_NOTE_DOUBLE = "it states no length of what is written: taken as that of what is read"
+_NOTE_DOUBLE = (
+    "it states no length of what is written: 114 tokens of 512, as T5 is trained, at their mean"
+)
+#: Tokens that T5's objective writes over those that it reads (Raffel et al., "Exploring the limits
+#: of transfer learning", JMLR 21, 2020, section 3.1.4).
+_WRITTEN_FRAC = 114 / 512
 #: A microbatch of one sequence.
 _ALONE = ("1", "1.0")
+_BITSANDBYTES = re.compile(r"\bbnb|bitsandbytes|\bnf4|\bfp4|llm\.int8", re.IGNORECASE)
+#: Software of the same trainer that does not have PEFT prepare a quantised base.
+_UNPREPARED = re.compile(r"fms-acceleration|accelerated|llama-?factory", re.IGNORECASE)
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
 #: How weights are kept, by words of the cell.
 _KEPT = (
@@ -77,6 +86,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         sharded = _FSDP.search(row.get("parallelism", ""))
         settings = _as_cast(settings, is_sharded=sharded is not None)
         settings = _as_hooked(settings, is_first=sharded is not None and not sharded["second"])
+        if sharded is None and _is_prepared(remarks, row):
+            settings = _as_prepared(settings)
     lengths = stated_lengths(remarks, row) if is_described else {}
     geometry = row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout)
     guesses_length = (lengths and not reaches_limit(remarks, row)) or is_double(geometry)
@@ -93,9 +104,19 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
         "batch_per_gpu": batch,
         "note": _NOTE_ALONE if batch else _NOTE_DOUBLE if is_double(geometry) else "",
+        "seq_len": _mean_length(row.get("seq_len", "")) if is_double(geometry) else "",
         **lengths,
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _mean_length(read: str) -> str:
+    """Mean of what an encoder reads and a decoder writes: halves of equal sizes cost as much at it.
+
+    >>> _mean_length("512"), _mean_length("")
+    ('313', '')
+    """
+    return f"{float(read) * (1.0 + _WRITTEN_FRAC) / 2.0:.0f}" if _NUMBER.fullmatch(read) else ""
 
 
 def _known_of(peaks: str, *, guesses_length: bool) -> str:
@@ -231,6 +252,34 @@ def _as_hooked(settings: Mapping[str, str], *, is_first: bool) -> dict[str, str]
     if not is_first or "lora_rank" not in settings or settings.get("checkpointing") != "block":
         return dict(settings)
     return {**settings, "checkpoint_inputs": "kept"}
+
+
+def _is_prepared(remarks: Mapping[str, str], row: Mapping[str, str]) -> bool:
+    """Whether PEFT prepares a base in bitsandbytes' formats.
+
+    `prepare_model_for_kbit_training` casts to FP32 what is not quantised, unless GPTQ did that;
+    norms in FP32 alone hand on FP32. Plugins of fms-acceleration prepare by themselves.
+
+    Source: huggingface/peft, utils/other.py (recalled 2026-11-26).
+
+    >>> row = {"framework": "ms-swift 3", "precision": "bf16"}
+    >>> _is_prepared({"quant": "bnb 4-bit"}, row), _is_prepared({"quant": "gptq"}, row)
+    (True, False)
+    """
+    keys = ("quant", "quantisation", "quantization", "base_weights")
+    base = " ".join((*(remarks.get(key, "") for key in keys), row.get("precision", "")))
+    plugins = remarks.get("framework_config", row.get("framework", ""))
+    return bool(_BITSANDBYTES.search(base)) and not _UNPREPARED.search(plugins)
+
+
+def _as_prepared(settings: Mapping[str, str]) -> dict[str, str]:
+    """FP32 embeddings, norms and head beside a quantised base: what runs between blocks is wide.
+
+    >>> _as_prepared({"lora_rank": "8", "frozen_weights": "int4", "training_format": "pure"})
+    {'lora_rank': '8', 'frozen_weights': 'int4', 'training_format': 'autocast'}
+    """
+    is_quantised = "lora_rank" in settings and settings.get("frozen_weights") in ("int4", "int8")
+    return {**settings, "training_format": "autocast"} if is_quantised else dict(settings)
 
 
 def _with_chunks(parallelism: str, remarks: Mapping[str, str]) -> str:
