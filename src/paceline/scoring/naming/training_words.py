@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from paceline.model.names.denoisers import Denoiser, denoiser_of
 from paceline.scoring.naming.stated_lengths import reaches_limit, stated_lengths
@@ -52,6 +53,9 @@ _WRITTEN_FRAC = 114 / 512
 #: A microbatch of one sequence.
 _ALONE = ("1", "1.0")
 _BITSANDBYTES = re.compile(r"\bbnb|bitsandbytes|\bnf4|\bfp4|llm\.int8", re.IGNORECASE)
+#: Formats of an optimizer's states behind its name, and states that only weights of 16 bits have.
+_NARROW_STATES = re.compile(r"[ _-]+(?:(\d)[- ]?(bit)s?|(?=fp8\b))", re.IGNORECASE)
+_HALF_STATES = re.compile(r"\bb?f(?:p|loat)?16 states", re.IGNORECASE)
 #: Software of the same trainer that does not have PEFT prepare a quantised base.
 _UNPREPARED = re.compile(r"fms-acceleration|accelerated|llama-?factory", re.IGNORECASE)
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
@@ -327,8 +331,12 @@ def settings_of(remarks: Mapping[str, str], kept: Mapping[str, str]) -> dict[str
     >>> tuned = {"finetuning": "lora", "lora_rank": "16", "lora_targets": "down_proj"}
     >>> settings_of(tuned, {"frozen_weights": "int4"})["lora_modules"]
     '*down_proj|*.down|*fc2'
+    >>> settings_of({"optimizer": "AdamW (bf16 states)"}, {})
+    {'training_format': 'pure'}
     """
     found = {**kept, **dict(_found(remarks))}
+    if _HALF_STATES.search(remarks.get("optimizer", "")):
+        found.setdefault("training_format", "pure")
     rank, weights = found.pop("lora_rank", _USUAL_RANK), found.pop("frozen_weights", "same")
     if not has_adapters(remarks):
         # No format below 16 bits is modelled for weights that are trained.
@@ -400,8 +408,12 @@ def _optimizer(stated: str) -> str:
 
     >>> _optimizer("adamw_torch (fp32 states)"), _optimizer("as in the paper")
     ('adamw', '')
+    >>> _optimizer("torchao AdamW 8-bit"), _optimizer("GaLore AdamW 8-bit")
+    ('adamw-8bit', 'galore-8bit')
     """
-    words = re.findall(r"[\w-]+", stated.replace("_", "-").replace("-torch", ""))
+    joined = _NARROW_STATES.sub(r"-\1\2", stated.replace("_", "-").replace("-torch", ""))
+    words = re.findall(r"[\w-]+", joined)
+    words += [f"{one}-{two}" for one, two in pairwise(words)]
     for known in read_table("optimizer_names.csv"):
         if any(re.fullmatch(known["pattern"], word, re.IGNORECASE) for word in words):
             return known["optimizer"]
