@@ -185,7 +185,7 @@ def _enough(header, recipe):
 def _by_pillow(data, limits):
     """What Pillow decodes, upright, as RGB."""
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise DamagedSample("not a JPEG, and Pillow is missing: pip install pillow") from None
     try:
@@ -194,9 +194,11 @@ def _by_pillow(data, limits):
             return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
     except DamagedSample:
         raise
+    except UnidentifiedImageError:
+        why = "no image of a format that Pillow reads"
     except Exception as error:  # noqa: BLE001 - Pillow raises a score of types for broken files
-        first = bytes(data[:8])
-        raise DamagedSample("%s (begins with %r)" % (error or type(error), first)) from None
+        why = error or type(error)
+    raise DamagedSample("%s (begins with %r)" % (why, bytes(data[:8])))
 
 
 def _check_size(width, height, limits):

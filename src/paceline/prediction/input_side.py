@@ -311,7 +311,9 @@ def sample_format(name: str) -> SampleFormat:
     rows = {row["name"]: row for row in shipped_rows("prediction", "sample_formats.csv")}
     row = rows.get(name.lower())
     if row is None:
-        raise UnknownNameError.from_name("data set", name, rows)
+        unknown = UnknownNameError.from_name("data set", name, rows)
+        hint = f"{unknown.hint}; a folder or file that is there is measured"
+        raise UnknownNameError(str(unknown), hint=hint)
     encoding = next(one for one in ENCODINGS if one == row["encoding"])
     return SampleFormat(
         encoding=encoding,

@@ -187,7 +187,7 @@ def test_parts_of_another_question_are_not_joined(asked) -> None:
     with pytest.raises(LoopError, match="another question"):
         _infer({**asked, "size": 24})
     _infer(asked)
-    with pytest.raises(LoopError, match="another question"):
+    with pytest.raises(LoopError, match="other settings"):
         _infer({**asked, "normalise": "none", "size": 24})
 
 
@@ -204,6 +204,21 @@ def test_parts_of_another_question_are_not_joined(asked) -> None:
 def test_models_that_cannot_be_used_are_refused(asked, model: str, words: str) -> None:
     with pytest.raises(LoopError, match=words):
         _infer({**asked, "model": model})
+    assert not Path(asked["out"] + ".parts").exists()
+
+
+def test_a_device_that_is_not_here_is_refused(asked) -> None:
+    with pytest.raises(LoopError, match="no device `hpu` here"):
+        _infer({**asked, "device": "hpu"})
+
+
+def test_each_damaged_sample_is_said_once_and_by_no_address(asked) -> None:
+    root, said = Path(asked["data"]), []
+    (root / "class0" / "0000.png").write_bytes(b"no image")
+    inference.infer({**asked, "out": asked["out"] + "2"}, said.append)
+    skipped = [line for line in said if "skipped" in line]
+    assert len(skipped) == len(set(skipped)) == 3
+    assert not any(" at 0x" in line for line in skipped)
 
 
 def test_an_error_of_the_rows_thread_is_raised(asked, monkeypatch) -> None:

@@ -107,7 +107,8 @@ def _feed_sentence(found: Feed, num_devices: int) -> str:
     from paceline.prediction.input_side import describe_feed
 
     if found.fed is None:
-        return f"limited by {found.delivered.limit}"
+        rate = f"{found.delivered.samples_per_s:,.0f} samples/s"
+        return f"delivers {rate}, limited by {found.delivered.limit}"
     needed = found.num_workers_needed
     workers = "1 worker" if needed == 1 else f"{needed or 'no number of'} workers"
     return f"{describe_feed(found.fed, found.delivered, num_devices)}; {workers} would do"

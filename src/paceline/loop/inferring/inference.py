@@ -56,9 +56,12 @@ def infer(request, say):
     start = parts.done()
     if start:
         say("infer: %d of %d rows are there" % (start, count))
-    run, runtime, batch_s = open_model(
-        request["model"], request["runtime"], request["device"], _example(fed), request["export"]
-    )
+    asked = (request["model"], request["runtime"], request["device"])
+    try:
+        run, runtime, batch_s = open_model(*asked, _example(fed), request["export"])
+    except LoopError:
+        parts.forget_empty()
+        raise
     predicted_s = None if batch_s is None else batch_s * (count - start) / batch
     fed.load_state_dict({"epoch": 0, "position": start, "seed": 0, "count": count})
     times = _run(fed, run, parts, start, request["scores"])
@@ -81,13 +84,18 @@ def _question(request):
 def _example(fed):
     """A batch that can be read, to try runtimes on."""
     batches = iter(fed)
-    known = list(fed.damaged)
+    known, say = list(fed.damaged), fed.say
+    fed.say = _silent
     example = next(batches, None)
     batches.close()
-    fed.damaged = known
+    fed.damaged, fed.say = known, say
     if example is None:
         raise LoopError("no sample can be read", "`paceline feed DATA --check` lists why")
     return example[0].clone()
+
+
+def _silent(line):
+    """What is damaged is told when its row is made."""
 
 
 def _run(fed, run, parts, start, keeps_scores):

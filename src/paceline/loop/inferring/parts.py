@@ -48,7 +48,10 @@ class Parts:
             shutil.rmtree(self.folder, ignore_errors=True)
             return
         if os.path.exists(out):
-            raise LoopError("`%s` is there and answers another question" % out, "name another file")
+            raise LoopError(
+                "`%s` is there, of another model, other data or other settings" % out,
+                "name another file, or remove that one",
+            )
         _make_folder(self.folder)
         self._check()
 
@@ -70,6 +73,11 @@ class Parts:
         """Write the part that begins at a position; ``columns`` as in ``SCHEMA``, by name."""
         table = pyarrow.Table.from_pydict(columns, schema=self.schema)
         _write(self._path(position), lambda file: parquet.write_table(table, file))
+
+    def forget_empty(self):
+        """Remove the folder if no part is in it."""
+        if not os.listdir(self.folder):
+            os.rmdir(self.folder)
 
     def join(self):
         """Make the one file of all parts, and remove them."""

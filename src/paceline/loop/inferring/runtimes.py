@@ -37,6 +37,7 @@ def open_model(model, runtime, device, example, export=None):
     Raises:
         LoopError: No such model, or nothing here runs it.
     """
+    _check_device(device)
     if model.endswith(_PICKLED):
         raise LoopError(
             "`%s` would have to be unpickled, which runs code" % model,
@@ -61,6 +62,17 @@ def open_model(model, runtime, device, example, export=None):
     seconds = _batch_s(found, example)
     best = min(seconds, key=lambda name: seconds[name])
     return found[best], best, seconds[best]
+
+
+def _check_device(device):
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        why = str(error).splitlines()[0]
+        raise LoopError(
+            "no device `%s` here: %s" % (device, why),
+            "--device cpu, or --python with another torch",
+        ) from None
 
 
 def _missing(model, runtime, is_file):

@@ -19,10 +19,15 @@ NO_LABEL = -1
 _KEPT_OPEN = 256
 
 
+READABLE = (
+    "it reads folders of images, .tar shards, Parquet, Arrow, LMDB, token files and NumPy arrays"
+)
+
+
 class UnreadableData(LoopError):
     """There is nothing that can be read where data was expected."""
 
-    def __init__(self, message, hint="see what `loop.feed` reads: folders, shards, tables, arrays"):
+    def __init__(self, message, hint=READABLE):
         LoopError.__init__(self, message, hint)
 
 

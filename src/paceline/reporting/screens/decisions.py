@@ -288,7 +288,8 @@ def _device_table(found: FolderFeed) -> Table:
 
 def _folder_facts(found: FolderFeed) -> str:
     kinds = ", ".join(found.formats) or "samples"
-    classes = f" in {found.num_classes:,} classes" if found.num_classes else ""
+    plural = "" if found.num_classes == 1 else "es"
+    classes = f" in {found.num_classes:,} class{plural}" if found.num_classes else ""
     size = f", {found.width:.0f}×{found.height:.0f}" if found.width else ""
     stored = f"{format_significant(found.disk_bytes / 1e3)} kB"
     return f"{found.num_samples:,} {kinds}{classes}{size}, {stored} · {found.num_cores} cores"
@@ -312,8 +313,8 @@ def _crowding(found: FolderFeed) -> list[str]:
     used = found.samples_per_s * found.core_s
     if used > _CROWDED_FRAC * usable:
         return []
-    alone = f"with the cores to itself at most {_rate(usable / found.core_s)}"
-    return [f"it had {used:.2g} of {usable} cores, the rest waited or was others': {alone}"]
+    alone = f"with the cores to itself it gives at most {_rate(usable / found.core_s)} samples/s"
+    return [f"it had {used:.2g} of {usable} cores beside other programs and waiting; {alone}"]
 
 
 def _folder_verdict(found: FolderFeed, damaged: Path | None) -> list[str]:
