@@ -52,6 +52,39 @@ def phases(graph, **settings):
     return costs.phase[costs.order]
 
 
+class Filled(Job):
+    """The same, where each block fills room for its result, as attention over latents does."""
+
+    @staticmethod
+    def _block():
+        return RoomFiller()
+
+
+class RoomFiller(nn.Module):
+    """Squares both halves of a wide layer into room that it made before."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        wide = self.wide(x)
+        room = wide.new_empty(wide.shape)
+        room[:, : 2 * WIDTH] = wide[:, : 2 * WIDTH].square()
+        room[:, 2 * WIDTH :] = wide[:, 2 * WIDTH :].square()
+        return self.narrow(room)
+
+
+def test_room_is_alive_from_when_it_is_filled():
+    graph = load_workload(Filled()).passes[0].graph
+    first = live_bytes(graph, 0, precision="fp32")[Owner.ACTIVATION]
+    assert first <= 4 * BATCH * (WIDTH + 4 * WIDTH), "the input and the first layer's result"
+    settings = {"precision": "fp32", "checkpointing": "block"}
+    loss = int(np.flatnonzero(phases(graph, **settings) == Phase.LOSS)[0])
+    kept = live_bytes(graph, loss, **settings)[Owner.ACTIVATION]
+    assert kept <= 4 * BATCH * WIDTH * (BLOCKS + 3), "what enters blocks, and the loss"
+
+
 def test_only_what_enters_a_block_is_kept():
     graph = load_workload(Job()).passes[0].graph
     settings = {"precision": "fp32", "checkpointing": "block"}

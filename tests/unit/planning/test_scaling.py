@@ -100,6 +100,34 @@ def test_without_a_network_nodes_stand_alone() -> None:
     assert "no link" in found.rejected[0][1]
 
 
+def test_where_replicas_wait_gradients_are_summed_over_the_batch_that_trains_best() -> None:
+    """Four cards that talk through host memory spend most of a short step on gradients."""
+    cards = cluster(device="GeForce RTX 4090", inside="host-staged", between=None)
+    short = curve("gpt2", (4,), seq=1024, on=cards, batch=BatchRule())
+    long = curve("gpt2", (4,), seq=1024, on=cards, batch=BatchRule(best_global_batch=512))
+    before, after = short.points[0], long.points[0]
+    assert before.exposed_communication_s > before.step_s / 3
+    assert before.global_batch < after.global_batch <= 512
+    assert after.items_per_s > 1.3 * before.items_per_s
+
+
+def test_replicas_that_seldom_wait_keep_their_batch() -> None:
+    alone, asked = (
+        curve(counts=(8,), batch=BatchRule(best_global_batch=best)) for best in (None, 8192)
+    )
+    assert alone == asked
+
+
+def test_stages_are_searched_where_shards_wait_for_each_other() -> None:
+    """Falcon 40B ran in stages on cards of 40 GB; under plain ZeRO-3 they idle most of the time."""
+    place = cluster(device="A100 SXM4 40GB", inside="dgx-a100", between="aws-p4d")
+    found = curve("falcon-40b", (384,), seq=2048, on=place, batch=BatchRule(best_global_batch=8192))
+    point = found.points[0]
+    assert Strategy.parse(point.strategy).size("pp") > 1
+    assert point.exposed_communication_s < point.step_s / 3
+    assert 384 <= point.global_batch <= 8192
+
+
 def test_partly_filled_nodes_are_refused() -> None:
     assert "do not fill nodes of 8" in curve(counts=(8, 12)).rejected[0][1]
 

@@ -36,6 +36,7 @@ from paceline.planning.effects import check_rewrite_acts
 from paceline.planning.forecast.grid_jobs import GridAxes
 from paceline.planning.goal.amounts import Job as Amount
 from paceline.planning.goal.amounts import check_global_batch, resolve_job
+from paceline.planning.goal.batch_limit import batch_limit_of
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import OF_A_SEARCH, check_rewrite, usual_words, with_usual
@@ -117,13 +118,10 @@ class ScalingQuestion:
 
     def rule(self, workload: Workload) -> BatchRule:
         """How the global batch follows the number of devices."""
-        return BatchRule(
-            global_batch=self.global_batch,
-            batch_per_device=self.batch_per_device,
-            max_global_batch=None
-            if self.global_batch or self.batch_per_device
-            else workload.max_global_batch,
-        )
+        if self.global_batch or self.batch_per_device:
+            return BatchRule(global_batch=self.global_batch, batch_per_device=self.batch_per_device)
+        best = batch_limit_of(workload, self.job(workload), self.rewrite).max_items
+        return BatchRule(max_global_batch=workload.max_global_batch, best_global_batch=best)
 
 
 def read_question(

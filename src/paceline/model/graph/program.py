@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType
-from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
+from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase
 from paceline.values import dataclass
 
 BoolArray = npt.NDArray[np.bool_]
@@ -141,6 +141,8 @@ class Program:
     def from_graph(cls, graph: Graph) -> Program:
         """The working form of ``graph``."""
         ops, num_ops = graph.ops, len(graph.ops.kind)
+        reads = _accesses(graph, ops.input_start, ops.input_tensor)
+        writes = _accesses(graph, ops.output_start, ops.output_tensor)
         return cls(
             ops=Ops(
                 kind=ops.kind.astype(np.int64),
@@ -152,9 +154,9 @@ class Program:
                 position=np.arange(num_ops, dtype=np.float64),
             ),
             dims=ops.dims,
-            reads=_accesses(graph, ops.input_start, ops.input_tensor),
-            writes=_accesses(graph, ops.output_start, ops.output_tensor),
-            stores=_stores(graph, num_ops),
+            reads=reads,
+            writes=writes,
+            stores=_born_when_written(_stores(graph, num_ops), reads, writes),
             modules=graph.modules,
         )
 
@@ -344,6 +346,21 @@ def _accesses(
         storage=graph.tensors.storage[tensor].astype(np.int64),
         elements=graph.tensors.elements[tensor],
     )
+
+
+def _born_when_written(stores: Stores, reads: Accesses, writes: Accesses) -> Stores:
+    """The same with activations that are filled before anything reads them born by then.
+
+    What makes room alone, such as `torch.empty`, is no op: a graph first sees such a storage where
+    it is filled, as attention over latents fills its keys.
+    """
+    never = np.iinfo(np.int64).max
+    read, written = (np.full(len(stores), never) for _ in range(2))
+    np.minimum.at(read, reads.storage, reads.op)
+    np.minimum.at(written, writes.storage, writes.op)
+    is_room = (stores.owner == Owner.ACTIVATION) & (stores.death != OUTLIVES)
+    is_room &= (stores.birth < 0) & (written < read)
+    return replace(stores, birth=np.where(is_room, written, stores.birth))
 
 
 def _stores(graph: Graph, num_ops: int) -> Stores:

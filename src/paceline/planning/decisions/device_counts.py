@@ -42,6 +42,8 @@ _MAX_MICROBATCHES = 4096
 #: A simpler strategy wins unless another is faster by more than its doubt: at a chance of 2 in 3,
 #: beyond what ways to share a model err apart and, twice 0.058, the own parts of two steps do.
 _SAME_FRAC = math.exp(normal_quantile(STATED_CHANCE) * math.hypot(STRATEGY_LOG_SIGMA, 0.082))
+#: Share of a step that waits for other devices from which other strategies are looked for.
+_WAITING_FRAC = 1 / 3
 _SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 _NO_LINK = "devices or nodes have no link with each other"
 
@@ -56,11 +58,18 @@ class BatchRule:
             keeps one device busy.
         max_global_batch: Items per step beyond which the recipe no longer trains as well; the
             batch stops growing there.
+        best_global_batch: Items per step that train best on the compute of the job, if known.
     """
 
     global_batch: int | None = None
     batch_per_device: int | None = None
     max_global_batch: int | None = None
+    best_global_batch: int | None = None
+
+    def shared_batch(self, items: int) -> int:
+        """Items of longer steps: ``items`` times the power of two that stays below the best."""
+        times = max((self.best_global_batch or items) // items, 1)
+        return int(items * 2 ** (times.bit_length() - 1))
 
     def __post_init__(self) -> None:
         given = (self.global_batch, self.batch_per_device, self.max_global_batch)
@@ -87,8 +96,9 @@ def scaling_curve(
 
     For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
     with as many microbatches as that needs; the simpler one where they differ by less than 1 %.
-    Where none fits, or a batch has fewer items than devices, everything that can be searched is, if
-    the step is of one pass.
+    Where a third of the step waits for other devices, gradients are summed over the batch that
+    trains best. Where none fits, a batch has fewer items than devices, or shards of layers still
+    wait so long, everything that can be searched is, if the step is of one pass.
 
     Args:
         job: What is trained; its strategy and batch are what is tried.
@@ -123,8 +133,9 @@ def scaling_curve(
         alone = simulate(*asked.alone(sizes), calibration=calibration)
         each = asked.settled(sizes, alone, max(wanted))
         batch = replace(batch, batch_per_device=each)
-    ways = _replicas(asked, wanted, batch)
+    ways = _replicas(asked, {count: _items_per_rank(count, batch) for count in wanted}, batch)
     found = _best(asked, ways, simulate(ways.cases, calibration=calibration), batch)
+    found = _with_searched(asked, _accumulated(asked, found, batch), batch)
     return _curve(_sure(found, widest_log_sigma), cluster, num_items)
 
 
@@ -270,15 +281,23 @@ class _Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Searchable(_Rejected):
-    """A count at which data parallel does not work, and other strategies may.
+    """A count at which data parallel does not work, or waits, and other strategies may do better.
 
     Attributes:
         global_batch: Items per step that they have.
-        is_too_large: Whether memory is the reason; else there are fewer items than devices.
+        is_too_large: Whether memory is the reason.
+        replicas: The best of data parallel, where it works.
     """
 
     global_batch: int
-    is_too_large: bool
+    is_too_large: bool = False
+    replicas: CountedStep | None = None
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether nothing else works, layers wait for shards, or gradients cannot be summed."""
+        alone = self.replicas
+        return not alone or "zero3" in alone.strategy or alone.global_batch < self.global_batch
 
 
 _Found = CountedStep | _Rejected
@@ -301,11 +320,11 @@ class _Ways:
     without: dict[int, _Rejected]
 
 
-def _replicas(asked: _Asked, counts: Sequence[int], rule: BatchRule) -> _Ways:
-    """List plain data parallel and ZeRO 1 to 3 at every count."""
-    without = {count: why for count in counts if (why := _no_way(asked, count, rule))}
-    per_rank = {count: _items_per_rank(count, rule) for count in counts if count not in without}
-    cases = replica_ways(asked.job, asked.machine(max(counts)), per_rank)
+def _replicas(asked: _Asked, items: Mapping[int, int], rule: BatchRule) -> _Ways:
+    """List plain data parallel and ZeRO 1 to 3 at every count, with so many items per device."""
+    without = {count: why for count in items if (why := _no_way(asked, count, rule))}
+    per_rank = {count: each for count, each in items.items() if count not in without}
+    cases = replica_ways(asked.job, asked.machine(max(items)), per_rank)
     return _Ways(cases=cases, count=cases.replicas, per_rank=per_rank, without=without)
 
 
@@ -349,7 +368,7 @@ def _no_way(asked: _Asked, count: int, rule: BatchRule) -> _Rejected | None:
 
 
 def _best(asked: _Asked, ways: _Ways, steps: Steps, rule: BatchRule) -> list[_Found]:
-    """The fastest way for each count; the whole space where data parallel does not work."""
+    """The fastest way for each count, and what else may be tried there."""
     steps.check_known()
     needed_bytes = steps.needed_bytes()
     found: dict[int, _Found] = {**ways.without}
@@ -359,26 +378,75 @@ def _best(asked: _Asked, ways: _Ways, steps: Steps, rule: BatchRule) -> list[_Fo
         step_s = np.where(fits, steps.step_s[rows], np.inf)
         row = int(rows[np.argmax(step_s <= _SAME_FRAC * step_s.min())])
         if not fits.any():
-            found[count] = _too_large(asked, count, per_rank, float(needed_bytes[rows].min()))
+            found[count] = _too_large(asked, count, per_rank, float(needed_bytes[rows].min()), rule)
         elif not np.isfinite(steps.step_s[row]):
             found[count] = _Rejected(count=count, reason=_NO_LINK)
         else:
-            found[count] = _counted(asked, ways.cases.job_at(row), steps, row)
-    return _with_searched(asked, [found[count] for count in sorted(found)], rule)
+            found[count] = _or_shared(_counted(asked, ways.cases.job_at(row), steps, row), rule)
+    return [found[count] for count in sorted(found)]
+
+
+def _accumulated(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[_Found]:
+    """The same with gradients that are summed over a longer step where too much of it waits."""
+    waiting = {
+        one.count: one.global_batch // one.count
+        for one in found
+        if isinstance(one, _Searchable) and one.replicas
+        and one.global_batch > one.replicas.global_batch
+    }  # fmt: skip
+    if not waiting:
+        return found
+    ways = _replicas(asked, waiting, rule)
+    longer = {
+        one.count: one
+        for one in _best(asked, ways, simulate(ways.cases, calibration=asked.calibration), rule)
+    }
+    return [_quicker(one, longer.get(one.count, one)) for one in found]
+
+
+def _quicker(replicas: _Found, longer: _Found) -> _Found:
+    """What accumulates, if it is faster by more than its doubt; else what does not."""
+    summed = _replicas_of(longer)
+    return longer if _faster(_replicas_of(replicas), summed) is summed else replicas
+
+
+def _or_shared(found: CountedStep, rule: BatchRule) -> _Found:
+    """Replicas, beside which other strategies are looked for if too much of the step waits."""
+    if found.exposed_communication_s < _WAITING_FRAC * found.step_s:
+        return found
+    items = rule.shared_batch(found.global_batch)
+    return _Searchable(count=found.count, reason="", global_batch=items, replicas=found)
 
 
 def _with_searched(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[_Found]:
-    """The same with the best of the whole space where data parallel does not work."""
-    is_searched = any(isinstance(one, _Searchable) for one in found)
-    if not is_searched or len(asked.job.workload.passes) != 1:
-        return found
+    """The same with the best of the whole space where data parallel does not work, or waits."""
+    searched = [one for one in found if isinstance(one, _Searchable) and one.is_searched]
+    if not searched or len(asked.job.workload.passes) != 1:
+        return [_replicas_of(one) for one in found]
     most = rule.global_batch or rule.batch_per_device or 1
     search = StrategySearch.of(
         asked.job, asked.machine(1), capacity_bytes=asked.cluster.capacity_bytes,
         microbatches=[size for size in MICROBATCHES if size <= most],
         calibration=asked.calibration,
     )  # fmt: skip
-    return [_searched(asked, search, one) if isinstance(one, _Searchable) else one for one in found]
+    better = {one.count: _searched(asked, search, one) for one in searched}
+    found = [_replicas_of(one) for one in found]
+    return [_faster(one, better[one.count]) if one.count in better else one for one in found]
+
+
+def _replicas_of(found: _Found) -> _Found:
+    """Data parallel where it works, of what other strategies may do better."""
+    return (found.replicas or found) if isinstance(found, _Searchable) else found
+
+
+def _faster(replicas: _Found, shared: _Found) -> _Found:
+    """What shares an item, if replicas do not work or it is faster by more than its doubt."""
+    if not isinstance(replicas, CountedStep):
+        return shared
+    is_faster = isinstance(shared, CountedStep) and (
+        shared.items_per_s > _SAME_FRAC * replicas.items_per_s
+    )
+    return shared if is_faster else replicas
 
 
 def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _Found:
@@ -516,16 +584,17 @@ def _too_few(count: int, rule: BatchRule) -> _Rejected:
         reason=f"the global batch of {items:,} has fewer items than devices, and no strategy that "
         "shares items fits",
         global_batch=items,
-        is_too_large=False,
     )
 
 
-def _too_large(asked: _Asked, count: int, per_rank: int, need_bytes: float) -> _Searchable:
+def _too_large(
+    asked: _Asked, count: int, per_rank: int, need_bytes: float, rule: BatchRule
+) -> _Searchable:
     need, capacity = format_bytes(need_bytes), format_bytes(asked.cluster.capacity_bytes)
     return _Searchable(
         count=count,
         reason=f"needs {need} per device even fully sharded; {asked.cluster.device.name} has "
         f"{capacity}",
-        global_batch=per_rank * count,
+        global_batch=rule.shared_batch(per_rank * count),
         is_too_large=True,
     )

@@ -85,17 +85,16 @@ def _few_rows_s(
         facts["bytes_per_clock"] * (devices.num_sms * devices.boost_clock_hz)[:, None, None]
     )
     memory_s = moved / (facts["reached_frac"] * devices.memory_bytes_per_s[:, None, None])
-    found: Array = np.fmax(np.where(np.isnan(memory_s), tuned_s, memory_s), clocks_s)
-    return found
+    found = np.fmax(np.where(np.isnan(memory_s), tuned_s, memory_s), clocks_s)
+    return np.asarray(found, np.float32)
 
 
 def _many_rows_s(products: Products, devices: DeviceTable, facts: Mapping[str, Array]) -> Array:
     """Arithmetic at the share that such kernels reach, (D, P, N); NaN where it is not known."""
-    peak = devices.peaks[:, PEAK_KEYS.index("fp16")]
-    peak = np.where(devices.is_consumer > 0, _SHORT_SUMS, 1.0) * peak
+    listed = devices.peaks[:, PEAK_KEYS.index("fp16")]
+    peak = np.where(devices.is_consumer > 0, _SHORT_SUMS, 1.0) * listed
     reached = facts["products_frac"] * (facts["widened_frac"] if products.are_widened else 1.0)
-    found: Array = products.flop[:, products.rows] / (reached * peak[:, None, None])
-    return found
+    return np.asarray(products.flop[:, products.rows] / (reached * peak[:, None, None]), np.float32)
 
 
 def _facts(devices: DeviceTable, calibration: Calibration) -> dict[str, Array]:
