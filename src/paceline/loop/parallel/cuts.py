@@ -35,12 +35,10 @@ def profile(graph_module):
         if node.op == "get_attr" or not uses:
             continue
         begin, last[node] = place.get(node, -1), max(uses)
-        value = node.meta.get("val")
-        # What is spread in memory, such as heads that change places, is not sent either.
-        is_sent = begin >= 0 and isinstance(value, torch.Tensor) and value.is_contiguous()
+        size = _bytes(node.meta.get("val"))
         for cut in range(max(begin, 0), last[node]):
-            moved[cut] += _bytes(value) or 0
-            bad[cut] += not is_sent
+            moved[cut] += size or 0
+            bad[cut] += size is None or begin < 0
     for number, node in enumerate(nodes):
         for cut in range(_written_from(node, place), number):
             bad[cut] += 1
@@ -102,7 +100,7 @@ def _is_in_place(node):
 
 
 def _bytes(value):
-    """Bytes of a tensor; None for what is none."""
+    """Bytes of a tensor; None for what a stage cannot send."""
     if not isinstance(value, torch.Tensor):
         return None
     return int(value.numel()) * value.element_size()

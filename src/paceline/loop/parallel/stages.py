@@ -71,7 +71,8 @@ def traced(model, stages, example):
                 "use fewer stages, `dp` or `fsdp`",
             )
         for end in ends:
-            with graph_module.graph.inserting_after(found.nodes[end]):
+            last = _in_one_piece(graph_module.graph, found.nodes, end)
+            with graph_module.graph.inserting_after(last):
                 graph_module.graph.call_function(torch.ops.pippy._pipe_split.default, ())
         graph_module.recompile()
         return graph_module
@@ -86,6 +87,35 @@ def traced(model, stages, example):
             "`pp` cannot trace %s: %s" % (type(model).__name__, reason[0][:200]),
             "use `dp`, `fsdp` or `tp`, or write the model without branches on values",
         ) from error
+
+
+def _in_one_piece(graph, nodes, end):
+    """Copy what crosses a cut and is spread in memory, which ranks do not send.
+
+    Args:
+        graph: Of the model.
+        nodes: Its ops.
+        end: Place of the last op before the cut.
+
+    Returns:
+        The node after which the cut is to be.
+    """
+    place = {node: number for number, node in enumerate(nodes)}
+    last = nodes[end]
+    for node in nodes[: end + 1]:
+        later = [user for user in node.users if place.get(user, end + 1) > end]
+        value = node.meta.get("val")
+        if not later or not isinstance(value, torch.Tensor) or value.is_contiguous():
+            continue
+        how = {"memory_format": torch.contiguous_format}
+        with graph.inserting_after(node):
+            copy = graph.call_function(torch.ops.aten.clone.default, (node,), how)
+        # A part of the module that made it, as tracing would have said.
+        copy.meta = dict(node.meta, val=torch.empty_like(value, **how))
+        for user in later:
+            user.replace_input_with(node, copy)
+        last = copy if node is last else last
+    return last
 
 
 def _let_go(model, stages):
