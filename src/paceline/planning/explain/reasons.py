@@ -121,16 +121,23 @@ def break_even_usd_per_hour(search: Search, selection: Selection) -> float | Non
     return price * math.sqrt(low * high)
 
 
+def _of_peak(mfu: float, precision: str) -> str:
+    """How much of the listed arithmetic is reached, as the rest of a sentence.
+
+    >>> _of_peak(0.51, "BF16"), _of_peak(1.04, "BF16")
+    (' at 51 % of the BF16 peak', ' at the listed BF16 peak, above which such cards are clocked')
+    """
+    if mfu > 1.0:
+        return f" at the listed {precision} peak, above which such cards are clocked"
+    return f" at {format_percent(mfu)} of the {precision} peak"
+
+
 def _why_first(search: Search, selection: Selection) -> str:
     best = selection.best
     word = bound_word(search, best)
     mfu = mfu_frac(search, best)
     configuration = search.forecast.configurations[cell_of(search, best)[0]]
-    share = (
-        f" at {format_percent(mfu)} of the {configuration.precision.upper()} peak"
-        if mfu and word == "compute"
-        else ""
-    )
+    share = _of_peak(mfu, configuration.precision.upper()) if mfu and word == "compute" else ""
     superlative = {
         "cost": "the cheapest",
         "time": "the fastest",
