@@ -129,7 +129,7 @@ def retrained(graph: Graph, configuration: Configuration) -> Program:
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _at_precision(graph: Graph, configuration: Configuration) -> Program:
     """``graph`` with the kernels and formats of a configuration; the last few are kept."""
     precision = find_precision(configuration.precision)
@@ -157,7 +157,7 @@ def _check_trainable(graph: Graph, precision: Precision) -> None:
         )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _retrained(
     graph: Graph,
     frozen_modules: tuple[str, ...],

@@ -1,6 +1,7 @@
-"""The best strategies of one model on one number of devices: enumerate, prune by memory, evaluate.
+"""The best strategies of one model on one number of devices: enumerate, bound, evaluate.
 
-Everything that can be enumerated is evaluated, in arrays; nothing is pruned that could win. The
+Strategies are evaluated in arrays, those with the lowest bound below their step first, until no
+other can win. The
 search space is the product of tensor, context, expert, pipeline and data degrees in the usual rank
 order, microbatch sizes, schedules, state sharding and recomputation. Sequences are cut into parts
 that are long enough to hide the ring, and between nodes on fast networks alone; ranks go round a
@@ -10,21 +11,20 @@ ring, or as many of a node as heads allow share heads (Ulysses) and the ring has
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.model.graph.block_names import layers_of
+from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.costs import Checkpointing, Configuration
-from paceline.model.graph.graph import FloatArray, Graph
-from paceline.parallelism.evaluation import (
-    StrategyEvaluation,
-    evaluate_strategies,
-    strategy_memory_bytes,
-)
+from paceline.model.graph.graph import FloatArray, Graph, IntArray
+from paceline.parallelism.evaluation import evaluate_strategies, strategy_memory_bytes
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
+from paceline.parallelism.lower_bounds import least_steps_s
 from paceline.parallelism.memory.memory_fit import (
     MEMORY_CONFIDENCE,
     bound_bytes,
@@ -39,6 +39,7 @@ from paceline.parallelism.schedule.table import (
     ClusterLinks,
     StrategyTable,
     Variant,
+    VariantKind,
 )
 from paceline.parallelism.split.experts import divided_experts
 from paceline.parallelism.split.sequence import check_sequence, shared_heads
@@ -67,6 +68,11 @@ _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "block")
 #: bytes, and ZeRO-2 keeps less.
 _WITH_STAGES: tuple[Sharding, ...] = ("none", "zero1")
 _WITHOUT_STAGES: tuple[Sharding, ...] = ("none", "zero2", "zero3")
+#: Strategies that are evaluated before any is known, and at most at a time.
+_FIRST_ROWS, _MOST_ROWS = 64, 512
+
+#: Rows of a table that fit, and their steps.
+_Evaluated: TypeAlias = tuple[IntArray, Steps]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,7 +80,9 @@ class SearchSpace:
     """One training step on one kind of cluster, prepared for any number of devices.
 
     Attributes:
-        variants: Blocks by tensor degree, expert degree and recomputation.
+        kinds: Ways to run the blocks by tensor degree, expert degree and recomputation.
+        evaluated: The blocks of one of them, by its place among ``kinds``; worked out once.
+        num_layers: Layers of the model, which stages can have.
         fabric: The cluster.
         capacity_bytes: Memory of one device.
         microbatches: Microbatch sizes, as ``variants`` were evaluated.
@@ -84,7 +92,9 @@ class SearchSpace:
         peak_log_sigma: How much peaks spread at least.
     """
 
-    variants: tuple[Variant, ...]
+    kinds: tuple[VariantKind, ...]
+    evaluated: Callable[[int], Variant]
+    num_layers: int
     fabric: ClusterLinks
     capacity_bytes: float
     microbatches: tuple[int, ...]
@@ -92,6 +102,11 @@ class SearchSpace:
     host: Host | None = None
     has_stages: bool = True
     peak_log_sigma: float = 0.0
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The blocks of all kinds."""
+        return tuple(self.evaluated(place) for place in range(len(self.kinds)))
 
     def least_step_s(self, *, num_devices: int, global_batch: int) -> float:
         """Bound below a step of any strategy: whole layers at their best, spread without a loss.
@@ -103,7 +118,11 @@ class SearchSpace:
             num_devices: World size.
             global_batch: Items per optimizer step.
         """
-        whole = [one.costs for one in self.variants if one.num_ranks == 1]
+        whole = [
+            self.evaluated(place).costs
+            for place, one in enumerate(self.kinds)
+            if one.num_ranks == 1 and one.checkpointing == "none"
+        ]
         of_item_s = [
             (one.forward_s + one.backward_s).sum(axis=1) / one.points.batch for one in whole
         ]
@@ -111,8 +130,8 @@ class SearchSpace:
 
     def traits(self, strategy: Strategy, microbatch: int) -> StepFeatures:
         """What measurements know the microbatch of a strategy that was found here by."""
-        variant = next(one for one in self.variants if one.runs(strategy))
-        return variant.costs.traits[self.microbatches.index(microbatch)]
+        place = next(place for place, one in enumerate(self.kinds) if one.runs(strategy))
+        return self.evaluated(place).costs.traits[self.microbatches.index(microbatch)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,7 +169,9 @@ def prepare_search(
     host: Host | None = None,
     splits_model: bool = True,
 ) -> SearchSpace:
-    """Evaluate the blocks of a model once per tensor, context and expert degree and recomputation.
+    """Evaluate the blocks of a model once per tensor, context and expert degree.
+
+    With recomputation they are evaluated when a strategy that recomputes could win.
 
     Degrees are powers of two inside a node that divide the model's heads, and its experts if it
     has any; context ranks may also stand in several nodes where the network is fast.
@@ -174,24 +195,31 @@ def prepare_search(
     experts = _expert_degrees(graph, fabric.devices_per_node) if splits_model else []
     part_tokens = context_part_tokens if splits_model else int(seq)
 
-    def evaluated(group: TensorGroup) -> list[Variant]:
-        return [
-            evaluated_variant(graph, how, device, points, group, calibration)
-            for how in _recomputing(configuration)
-        ]
+    ways = _recomputing(configuration)
+    groups: list[TensorGroup] = []
 
-    variants: list[Variant] = []
+    @cache
+    def evaluated(place: int) -> Variant:
+        group, how = groups[place // len(ways)], ways[place % len(ways)]
+        return evaluated_variant(graph, how, device, points, group, calibration)
+
     for group in _tensor_groups(fabric, seq, max_tensor_degree if splits_model else 1):
+        groups.append(group)
         try:
-            variants += evaluated(group)
+            evaluated(len(ways) * (len(groups) - 1))
         except InvalidInputError:
+            groups.pop()
             break
         longer = [*_with_context(graph, group, fabric, seq, part_tokens)]
-        shared = _with_experts([group, *longer], experts, fabric.devices_per_node)
-        for one in (*longer, *shared):
-            variants += evaluated(one)
+        groups += [*longer, *_with_experts([group, *longer], experts, fabric.devices_per_node)]
     return SearchSpace(
-        variants=tuple(variants),
+        kinds=tuple(
+            VariantKind(shape=group.shape, checkpointing=how.checkpointing)
+            for group in groups
+            for how in ways
+        ),
+        evaluated=evaluated,
+        num_layers=layers_of(block_names(graph)),
         fabric=fabric,
         capacity_bytes=capacity_bytes,
         microbatches=tuple(microbatches),
@@ -223,72 +251,126 @@ def search_strategies(
             f"no strategy spreads {global_batch} items over {num_devices} devices",
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
-    memory = _needed_bytes(space, table)
-    if (memory <= space.capacity_bytes).any():
-        return _best(space, table.take(np.flatnonzero(memory <= space.capacity_bytes)), num_best)
-    offloading = _with_optimizer_on_host(space, table, num_devices)
-    if offloading is None:
-        least = format_bytes(float(memory.min()))
+    least_bytes: list[float] = []
+
+    def on_device(part: StrategyTable) -> _Evaluated:
+        return _fitting(space, part, least_bytes)
+
+    def on_host(part: StrategyTable) -> _Evaluated:
+        return _with_optimizer_on_host(space, part, min(per_node, num_devices))
+
+    per_node = space.fabric.devices_per_node
+    found = _fastest(space, table, num_best, on_device)
+    if found is not None:
+        return found
+    found = None if space.host is None else _fastest(space, table, num_best, on_host)
+    if found is None:
         raise DoesNotFitError(
-            f"the best of {len(table)} strategies needs {least} per device; "
-            f"{format_bytes(space.capacity_bytes)} are there",
+            f"the best of {len(table)} strategies needs {format_bytes(min(least_bytes))} per "
+            f"device; {format_bytes(space.capacity_bytes)} are there",
             hint="use more devices, a smaller batch, or a device with more memory",
         )
-    found = _ranked(space, *offloading, num_best)
-    on_host = tuple(replace(one, offloads_optimizer=True) for one in found.strategies)
-    return replace(found, strategies=on_host)
+    strategies = tuple(replace(one, offloads_optimizer=True) for one in found.strategies)
+    return replace(found, strategies=strategies)
+
+
+def _fastest(
+    space: SearchSpace,
+    table: StrategyTable,
+    num_best: int,
+    evaluate: Callable[[StrategyTable], _Evaluated],
+) -> FoundStrategies | None:
+    """The fastest of those that fit, None where none does.
+
+    Those with the lowest bound come first, and none is evaluated whose bound is above the step of
+    the last of the best: so the answer is that of evaluating all of them.
+    """
+    least_s = _ranked_s(space, table, _least_steps_s(space, table))
+    order = np.argsort(least_s, kind="stable")
+    rows, ranked_s, steps = np.zeros(0, dtype=np.int64), np.zeros(0), Steps.of(0, {})
+    start, size = 0, _FIRST_ROWS
+    while start < len(order):
+        if len(rows) == num_best and ranked_s[-1] < least_s[order[start]]:
+            break
+        asked = order[start : start + size]
+        part = table.take(asked)
+        kept, found = evaluate(part)
+        places = np.arange(len(rows) + len(kept))
+        parts = ((places[: len(rows)], steps), (places[len(rows) :], found))
+        rows, steps = np.concatenate((rows, asked[kept])), Steps.joined(parts, len(places))
+        ranked_s = np.concatenate((ranked_s, _ranked_s(space, part.take(kept), found.step_s)))
+        best = np.lexsort((rows, ranked_s))[:num_best]
+        rows, ranked_s, steps = rows[best], ranked_s[best], steps.take(best)
+        start, size = start + size, min(2 * size, _MOST_ROWS)
+    if not len(rows):
+        return None
+    known = np.arange(int(np.isfinite(ranked_s).sum()) or 1)
+    return _found(space, table.take(rows[known]), steps.take(known))
+
+
+def _found(space: SearchSpace, table: StrategyTable, steps: Steps) -> FoundStrategies:
+    return FoundStrategies(
+        strategies=tuple(table.strategy(row, space.kinds) for row in range(len(table))),
+        microbatches=tuple(space.microbatches[point] for point in table.point.tolist()),
+        steps=steps,
+    )
+
+
+def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
+    """Bounds below all steps, from the blocks without recomputation."""
+    plain = {
+        one.shape: place for place, one in enumerate(space.kinds) if one.checkpointing == "none"
+    }
+    used, of_row = np.unique(table.variant, return_inverse=True)
+    kinds = [space.kinds[place] for place in used.tolist()]
+    variants = [space.evaluated(plain[one.shape]) for one in kinds]
+    return least_steps_s(replace(table, variant=of_row), kinds, variants)
+
+
+def _used(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, list[Variant]]:
+    """The table over its own variants alone."""
+    used, of_row = np.unique(table.variant, return_inverse=True)
+    return replace(table, variant=of_row), [space.evaluated(place) for place in used.tolist()]
+
+
+def _fitting(space: SearchSpace, table: StrategyTable, least_bytes: list[float]) -> _Evaluated:
+    """Strategies that fit; what the smallest of all needs is added to ``least_bytes``."""
+    table, variants = _used(space, table)
+    needed_bytes = _needed_bytes(space, table, variants)
+    least_bytes.append(float(needed_bytes.min()))
+    fits = np.flatnonzero(needed_bytes <= space.capacity_bytes)
+    if not len(fits):
+        return fits, Steps.of(0, {})
+    return fits, evaluate_strategies(table.take(fits), variants, space.fabric).steps
+
+
+def _with_optimizer_on_host(space: SearchSpace, table: StrategyTable, sharing: int) -> _Evaluated:
+    """Strategies that fit when the optimizer is on the host, which so many devices share."""
+    assert space.host is not None, "there is a host"
+    table, variants = _used(space, table)
+    needed_bytes = _needed_bytes(space, table, variants, has_optimizer=False)
+    fits = np.flatnonzero(needed_bytes <= space.capacity_bytes)
+    if not len(fits):
+        return fits, Steps.of(0, {})
+    found = evaluate_strategies(table.take(fits), variants, space.fabric, has_optimizer=False)
+    has_room = np.flatnonzero(host_bytes(found.updated, sharing) <= space.host.memory_bytes)
+    steps = offloaded(found, sharing, space.host).steps
+    return fits[has_room], steps.take(has_room)
 
 
 def _needed_bytes(
-    space: SearchSpace, table: StrategyTable, *, has_optimizer: bool = True
-) -> FloatArray:
+    space: SearchSpace, table: StrategyTable, variants: Sequence[Variant], *,
+    has_optimizer: bool = True,
+) -> FloatArray:  # fmt: skip
     """Memory that a device must have for each strategy, at the chance that counts."""
-    mid, high = strategy_memory_bytes(
-        table, space.variants, space.fabric, has_optimizer=has_optimizer
-    )
+    mid, high = strategy_memory_bytes(table, variants, space.fabric, has_optimizer=has_optimizer)
     high = bound_bytes(mid, high, space.peak_log_sigma)
     return quantile_bytes(mid, high, space.memory_confidence)
 
 
-def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> FoundStrategies:
-    found = evaluate_strategies(table, space.variants, space.fabric)
-    return _ranked(space, table, found, num_best)
-
-
-def _with_optimizer_on_host(
-    space: SearchSpace, table: StrategyTable, num_devices: int
-) -> tuple[StrategyTable, StrategyEvaluation] | None:
-    """The strategies that fit when the optimizer is on the host; None where none does."""
-    if space.host is None:
-        return None
-    sharing = min(space.fabric.devices_per_node, num_devices)
-    memory = _needed_bytes(space, table, has_optimizer=False)
-    table = table.take(np.flatnonzero(memory <= space.capacity_bytes))
-    if not len(table):
-        return None
-    found = evaluate_strategies(table, space.variants, space.fabric, has_optimizer=False)
-    fits = host_bytes(found.updated, sharing) <= space.host.memory_bytes
-    found = offloaded(found, sharing, space.host)
-    steps = replace(found.steps, step_s=np.where(fits, found.steps.step_s, np.inf))
-    return (table, replace(found, steps=steps)) if fits.any() else None
-
-
-def _ranked(
-    space: SearchSpace, table: StrategyTable, found: StrategyEvaluation, num_best: int
-) -> FoundStrategies:
-    step_s = found.steps.step_s
-    num_best = min(num_best, int(np.isfinite(step_s).sum()) or 1)
-    kept = np.argsort(_ranked_s(space, table, step_s), kind="stable")[:num_best]
-    return FoundStrategies(
-        strategies=tuple(table.strategy(row, space.variants) for row in kept.tolist()),
-        microbatches=tuple(space.microbatches[point] for point in table.point[kept].tolist()),
-        steps=found.steps.take(kept),
-    )
-
-
 def _ranked_s(space: SearchSpace, table: StrategyTable, step_s: FloatArray) -> FloatArray:
     """Step times as they are ranked: cutting sequences must gain more than it can be wrong by."""
-    is_cut = np.array([variant.shape.sequence > 1 for variant in space.variants])[table.variant]
+    is_cut = np.array([variant.shape.sequence > 1 for variant in space.kinds])[table.variant]
     return np.asarray(step_s * np.where(is_cut, CONTEXT_MARGIN, 1.0))
 
 
@@ -298,7 +380,7 @@ def enumerate_strategies(
     """Every legal strategy for so many devices and items, as a table."""
     rows = [
         row
-        for index, variant in enumerate(space.variants)
+        for index, variant in enumerate(space.kinds)
         for row in _rows(space, index, variant, num_devices, global_batch)
     ]
     names = [field.name for field in fields(StrategyTable)]
@@ -307,12 +389,12 @@ def enumerate_strategies(
 
 
 def _rows(
-    space: SearchSpace, index: int, variant: Variant, num_devices: int, global_batch: int
+    space: SearchSpace, index: int, variant: VariantKind, num_devices: int, global_batch: int
 ) -> Iterator[tuple[int, ...]]:
     """Rows of one variant."""
     if num_devices % variant.num_ranks:
         return
-    rest, num_blocks = num_devices // variant.num_ranks, layers_of(variant.costs.names)
+    rest, num_blocks = num_devices // variant.num_ranks, space.num_layers
     splits_backward = variant.checkpointing == "none"
     for pp in _divisors(rest, num_blocks if space.has_stages else 1):
         dp = rest // pp
@@ -348,7 +430,7 @@ def _schedules(
 
 
 def _shardings(
-    space: SearchSpace, variant: Variant, dp: int, pp: int
+    space: SearchSpace, variant: VariantKind, dp: int, pp: int
 ) -> Iterator[tuple[Sharding, int]]:
     """State sharding, and how many ranks split where replicas are kept beyond a node; 0 for all."""
     if dp * variant.shape.experts * variant.shape.sequence == 1:

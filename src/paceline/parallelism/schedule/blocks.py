@@ -195,7 +195,7 @@ def block_costs(
     check_known(work.lowered, device)
     ops = _op_times(work, device, calibration, group.profile.host)
     calls = _shared_s(work, ops.device_s, configuration, group)
-    times = _block_times(ops, len(names), calls, group)
+    times = _block_times(work, ops, calls, group)
     return BlockCosts(
         names=names,
         points=points,
@@ -246,34 +246,54 @@ class _RankWork:
 
     Attributes:
         points: Microbatch sizes.
-        rank: What one rank has of the model.
         names: Module path of each block.
-        program: The rank's ops.
-        block: Block of each, (num_ops,).
+        block: Block of each op, (num_ops,).
+        phase: Phase of each, same shape.
+        makes_weight: Whether each makes gradients of weights, same shape.
         lowered: Their costs.
         state: What is kept to train each block.
         tied: Of it, what several blocks read.
         moments: Live bytes at the moments that can be the peak.
         memory: Activations of each block.
-        calls: What ranks that share blocks exchange.
+        shared: What ranks that share blocks exchange.
         boundary_bytes: What a block needs of those before, (num_points, num_blocks).
     """
 
     points: Points
-    rank: RankGraph
     names: tuple[str, ...]
-    program: Program
     block: IntArray
+    phase: npt.NDArray[np.integer]
+    makes_weight: BoolArray
     lowered: LoweredPass
     state: TrainingState
     tied: TiedState
     moments: PeakMoments
     memory: BlockMemory
-    calls: CallTable
+    shared: _SharedWork
     boundary_bytes: FloatArray
 
 
-@lru_cache(maxsize=64)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SharedWork:
+    """What ranks that share blocks exchange.
+
+    Attributes:
+        calls: Each exchange.
+        routing: Where tokens go, if they go to experts.
+        block: Block of each call, (num_calls,).
+        is_forward: Whether it belongs to forward, same shape.
+        op: Op that runs as the one that calls, -1 where none does, same shape.
+    """
+
+    calls: CallTable
+    routing: Routing | None
+    block: IntArray
+    is_forward: BoolArray
+    op: IntArray
+
+
+#: What a large model keeps of each takes half a megabyte.
+@lru_cache(maxsize=128)
 def _rank_work(
     graph: Graph, configuration: Configuration, shape: SplitShape, key: _PointsKey
 ) -> _RankWork:
@@ -292,30 +312,42 @@ def _rank_work(
     lowered = lowered_program(program, graph.name, how, block + len(names) * is_late)
     return _RankWork(
         points=points,
-        rank=rank,
         names=names,
-        program=program,
         block=block,
+        phase=program.ops.phase,
+        makes_weight=makes_weight_gradients(program),
         lowered=lowered,
         state=training_state(program, how, block, len(names), rank.is_expert),
         tied=tied_state(program, how, block, len(names), rank.is_expert),
         moments=peak_moments(lowered, points),
         memory=block_memory(program, block, len(names), points),
-        calls=calls_that_run(rank.graph, how, rank.calls),
+        shared=_shared_work(rank, how, program, names),
         boundary_bytes=boundary_bytes(
             program if how == eager else rewritten(rank.graph, eager), names, points
         ),
     )
 
 
+def _shared_work(
+    rank: RankGraph, how: Configuration, program: Program, names: tuple[str, ...]
+) -> _SharedWork:
+    graph, calls = rank.graph, calls_that_run(rank.graph, how, rank.calls)
+    own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
+    return _SharedWork(
+        calls=calls,
+        routing=rank.routing,
+        block=own[calls.op],
+        is_forward=np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS)),
+        op=_running_op(graph, calls, program),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _OpTimes:
-    """What a rank runs, in execution order.
+    """What a rank takes, in execution order.
 
     Attributes:
-        program: Its ops.
-        block: Block of each, (num_ops,).
-        device_s: Device time of each, (num_points, num_ops).
+        device_s: Device time of each op, (num_points, num_ops).
         host_s: Time of the host to dispatch each, same shape.
         waits: Ops after which the host waits for the device, ascending.
         wait_s: What each of them costs besides.
@@ -325,8 +357,6 @@ class _OpTimes:
         traits: What measurements know it all by, (num_points,).
     """
 
-    program: Program
-    block: IntArray
     device_s: FloatArray
     host_s: FloatArray
     waits: IntArray
@@ -337,15 +367,15 @@ class _OpTimes:
     traits: tuple[StepFeatures, ...]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _op_times(
     work: _RankWork, device: DeviceTable, calibration: Calibration, framework: str
 ) -> _OpTimes:
     """Times on a device; the last few are kept, as machines with other links share them."""
-    lowered, program, points = work.lowered, work.program, work.points
+    lowered, points = work.lowered, work.points
     shapes = evaluate_shapes(lowered.costs, points)
     dispatched = dispatch_s(lowered, framework, device, calibration)[0].astype(np.float64)
-    is_update = program.ops.phase == Phase.OPTIMIZER
+    is_update = work.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
     rows = steady_row_times(lowered, shapes, device, calibration, framework=framework)
     lesson = correction_of(lowered, shapes, rows.device_s, device, calibration, framework=framework)
@@ -354,8 +384,6 @@ def _op_times(
     updated_bytes = shapes.moved_bytes[0][lowered.costs.order][is_update].sum(dtype=np.float64)
     update_s = float(device_s[0, is_update].sum())
     return _OpTimes(
-        program=program,
-        block=work.block,
         device_s=device_s,
         host_s=(dispatched + list_transfer_s(lowered, shapes.dims, calibration)) * factor,
         waits=waits_of(lowered),
@@ -392,37 +420,38 @@ class _BlockTimes:
 
 
 def _block_times(
-    ops: _OpTimes, num_blocks: int, shared_s: _Shared, group: TensorGroup
+    work: _RankWork, ops: _OpTimes, shared_s: _Shared, group: TensorGroup
 ) -> _BlockTimes:
     """Blocks with what their ranks tell each other."""
-    phase = ops.program.ops.phase
+    phase, num_blocks = work.phase, len(work.names)
     is_backward = np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     found: list[_PhaseTimes] = []
     parts = (np.isin(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
     for part, (between_s, tokens_s) in zip(parts, shared_s, strict=True):
-        device_s = _per_block(ops.device_s, ops.block, part, num_blocks)
+        device_s = _per_block(ops.device_s, work.block, part, num_blocks)
         hidden_s = (
             np.minimum(device_s + between_s, tokens_s) if group.profile.hides_exchange else 0.0
         )
-        found.append(_phase_times(ops, part, device_s, between_s + tokens_s - hidden_s))
-    is_weight = is_backward & makes_weight_gradients(ops.program)
-    weight_s = _per_block(ops.device_s, ops.block, is_weight, num_blocks)
+        found.append(_phase_times(work, ops, part, device_s, between_s + tokens_s - hidden_s))
+    is_weight = is_backward & work.makes_weight
+    weight_s = _per_block(ops.device_s, work.block, is_weight, num_blocks)
     return _BlockTimes(forward=found[0], backward=found[1], weight_s=weight_s)
 
 
 def _phase_times(
-    ops: _OpTimes, part: BoolArray, device_s: FloatArray, called_s: FloatArray
+    work: _RankWork, ops: _OpTimes, part: BoolArray, device_s: FloatArray, called_s: FloatArray
 ) -> _PhaseTimes:
     """One phase; a block in which the host waits keeps device and host for equally long.
 
     Elsewhere the host runs ahead, so that the slower of the two is known of whole stages alone.
     """
-    host_s = _per_block(ops.host_s, ops.block, part, device_s.shape[1])
+    block_of = work.block
+    host_s = _per_block(ops.host_s, block_of, part, device_s.shape[1])
     took_s = device_s + called_s
     waits = ops.waits[part[ops.waits]]
-    for block in np.unique(ops.block[waits]).tolist():
-        chosen = np.flatnonzero(part & (ops.block == block))
-        stops = np.searchsorted(chosen, waits[ops.block[waits] == block])
+    for block in np.unique(block_of[waits]).tolist():
+        chosen = np.flatnonzero(part & (block_of == block))
+        stops = np.searchsorted(chosen, waits[block_of[waits] == block])
         waiting_s = waiting_end_s(
             ops.host_s[:, chosen].astype(np.float32),
             ops.device_s[:, chosen].astype(np.float32),
@@ -448,30 +477,28 @@ def _shared_s(
     result, so nothing hides them but the ring's. Recomputing a block repeats the calls of its
     forward.
     """
-    calls, graph, names = work.calls, work.rank.graph, work.names
+    shared, calls, names = work.shared, work.shared.calls, work.names
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
     seconds = calls_s(
-        calls, work.points, group.wires(len(work.points.batch), work.rank.routing),
-        element_bytes=width, busy_s=_busy_s(graph, calls, work.program, busy_s),
+        calls, work.points, group.wires(len(work.points.batch), shared.routing),
+        element_bytes=width, busy_s=np.where(shared.op >= 0, busy_s[:, shared.op], 0.0),
     )  # fmt: skip
-    own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
-    is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
     of_tokens = calls.axis == AXES.index("experts")
     repeats = configuration.checkpointing in ("block", "full")
     repeated = np.array([repeats and is_numbered(name) for name in names])
     found = []
     for chosen in (~of_tokens, of_tokens):
         forward, backward = (
-            _per_block(seconds, own, chosen & part, len(names))
-            for part in (is_forward, ~is_forward)
+            _per_block(seconds, shared.block, chosen & part, len(names))
+            for part in (shared.is_forward, ~shared.is_forward)
         )
         found.append((forward, backward + np.where(repeated, forward, 0.0)))
     (forward, backward), (out, back) = found
     return (forward, out), (backward, back)
 
 
-def _busy_s(graph: Graph, calls: CallTable, program: Program, busy_s: FloatArray) -> FloatArray:
-    """Device time of the op of each call, (num_points, num_calls); nothing where it runs as others.
+def _running_op(graph: Graph, calls: CallTable, program: Program) -> IntArray:
+    """Op that runs as that of each call, (num_calls,); -1 where it runs as others.
 
     The same op of a module in the graph and in what runs: of its kind, phase and place.
     """
@@ -480,7 +507,7 @@ def _busy_s(graph: Graph, calls: CallTable, program: Program, busy_s: FloatArray
     running = _keys(program.ops.kind, program.ops.phase, program.ops.module, num_modules)
     asked, order = mine[calls.op], np.argsort(running)
     found = order[np.minimum(np.searchsorted(running[order], asked), len(order) - 1)]
-    return np.where(running[found] == asked, busy_s[:, found], 0.0)
+    return np.where(running[found] == asked, found, -1)
 
 
 def _keys(

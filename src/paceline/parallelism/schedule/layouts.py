@@ -49,7 +49,7 @@ class Layout:
     largest_bytes: FloatArray
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
 def layout(
     variant: Variant, num_stages: int, point: int, *, is_even: bool, adds_in_place: bool = False
 ) -> Layout:

@@ -26,18 +26,16 @@ KINDS: tuple[ScheduleKind, ...] = get_args(ScheduleKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Variant:
+class VariantKind:
     """One way to run the blocks, shared by many strategies.
 
     Attributes:
         shape: How ranks share each block.
         checkpointing: What is recomputed.
-        costs: Blocks on one rank.
     """
 
     shape: SplitShape
     checkpointing: Checkpointing
-    costs: BlockCosts
 
     @property
     def num_ranks(self) -> int:
@@ -50,6 +48,17 @@ class Variant:
             strategy, whole_experts=self.shape.whole_experts, splits_words=self.shape.splits_words
         )
         return (self.shape, self.checkpointing) == (shape, strategy.recompute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Variant(VariantKind):
+    """The same with what it costs.
+
+    Attributes:
+        costs: Blocks on one rank.
+    """
+
+    costs: BlockCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,7 +115,7 @@ class StrategyTable:
         index = np.asarray(rows)
         return StrategyTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
-    def strategy(self, row: int, variants: Sequence[Variant]) -> Strategy:
+    def strategy(self, row: int, variants: Sequence[VariantKind]) -> Strategy:
         """One row as a Strategy."""
         variant = variants[int(self.variant[row])]
         dp, kind = int(self.dp[row]), KINDS[int(self.kind[row])]

@@ -186,8 +186,8 @@ def _can_gain(
     """
     question, devices = kind.ground.question, kind.num_devices(num_nodes)
     global_batch = _global_batch(question, num_nodes)
-    if global_batch < 1 or not search.space.variants:
-        return bool(search.space.variants)
+    if global_batch < 1 or not search.space.kinds:
+        return bool(search.space.kinds)
     least_s = search.space.least_step_s(num_devices=devices, global_batch=global_batch)
     job = replace(search.job, strategy=Strategy(), batch=float(global_batch))
     ideal = kind.placed(num_nodes, [job], Steps.of(1, {"step_s": least_s}))
@@ -208,7 +208,7 @@ def _global_batch(question: Question, num_nodes: int) -> int:
 def _best(kind: _Kind, search: StrategySearch, num_nodes: int) -> tuple[tuple[Job, ...], Steps]:
     """Nothing where no strategy is legal or fits."""
     global_batch, nothing = _global_batch(kind.ground.question, num_nodes), ((), Steps.of(0, {}))
-    if not search.space.variants or global_batch < 1:
+    if not search.space.kinds or global_batch < 1:
         return nothing
     try:
         return search.fitting(

@@ -1,0 +1,61 @@
+"""Bounds below the steps of strategies, from block times alone: what need not be evaluated.
+
+Shapes: one element per strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.schedule.table import KINDS, StrategyTable, Variant, VariantKind
+
+#: Of forward, what recomputing all blocks takes at least: fused kernels repeat less than all of it.
+_LEAST_RECOMPUTED_FRAC = 0.6
+#: Of the work of the busiest stage, what an interleaved step takes at least: its pace is that of
+#: one round after the first few, which may be a little short.
+_LEAST_INTERLEAVED_FRAC = 0.95
+
+
+def least_steps_s(
+    table: StrategyTable, kinds: Sequence[VariantKind], plain: Sequence[Variant]
+) -> FloatArray:
+    """A time that no step undercuts: neither messages nor updates nor uneven stages are counted.
+
+    Let a microbatch take ``S`` in all stages together, of which ``F`` is forward and ``W`` makes
+    gradients of weights. With ``m`` microbatches and ``p`` stages, the busiest of which has at
+    least ``S / p``:
+
+    - Without stages a step takes ``m S``; interleaved no less than about ``m S / p``.
+    - Under 1F1B a stage waits until the first microbatch has come through those before it, and the
+      last gradient passes them after it, so that with stages ``s`` each step takes at least
+      ``m s[r] + s[0] + … + s[r-1]`` for each ``r``. However the model is cut, the largest of these
+      is at least ``S / (1 - (1 - 1/m)^p)``, where all are equal.
+    - Under ZB-H1 no less than ``m S / p``, and than one microbatch takes on its way through all
+      stages and back, ``S - W``.
+
+    Args:
+        table: Strategies.
+        kinds: What their ``variant`` points into.
+        plain: For each of them the variant of the same ranks that recomputes nothing.
+    """
+    forward_s, backward_s, weight_s = (
+        np.array([getattr(one.costs, name).sum(axis=1) for one in plain])
+        for name in ("forward_s", "backward_s", "weight_s")
+    )
+    recomputes = np.array([one.checkpointing != "none" for one in kinds])
+    repeated_s = np.where(recomputes[:, None], _LEAST_RECOMPUTED_FRAC * forward_s, 0.0)
+    place = table.variant, table.point
+    all_s = (forward_s + backward_s + repeated_s)[place]
+    count, stages = table.microbatches.astype(np.float64), table.pp.astype(np.float64)
+    flowing_s = all_s / -np.expm1(stages * np.log1p(-1.0 / np.maximum(count, 1.0 + 1e-9)))
+    busiest_s = all_s * count / stages
+    passing_s = np.maximum(busiest_s, all_s - weight_s[place])
+    kind = table.kind
+    return np.select(
+        [kind == KINDS.index(one) for one in ("1f1b", "zbh1", "interleaved")],
+        [flowing_s, passing_s, _LEAST_INTERLEAVED_FRAC * busiest_s],
+        busiest_s,
+    )
