@@ -208,20 +208,17 @@ def with_memory(
     moments, profile = peak_moments(lowered, at), _profile(cases.jobs[0], passes)
 
     def saved(
-        is_bound: bool, *, accumulates: bool = True, keeps_gradients: bool = False
-    ) -> FloatArray:
+        *, accumulates: bool = True, keeps_gradients: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
         return saved_process_bytes(
-            moments, points[2], sharding, is_bound=is_bound, accumulates=accumulates,
+            moments, points[2], sharding, accumulates=accumulates,
             keeps_gradients=keeps_gradients, profile=profile,
         )  # fmt: skip
 
+    ways = zip(saved(accumulates=False), saved(keeps_gradients=True), saved(), strict=True)
     saved_mid, saved_high = (
-        np.select(
-            [points[3] > 0, points[4] > 0],
-            [saved(is_bound, accumulates=False), saved(is_bound, keeps_gradients=True)],
-            saved(is_bound),
-        )[of_row]
-        for is_bound in (False, True)
+        np.select([points[3] > 0, points[4] > 0], [alone, whole], usual)[of_row]
+        for alone, whole, usual in ways
     )
     mid = steps.memory_mid_bytes - saved_mid
     share = 1.0 if sharding == "none" else 1.0 / shards

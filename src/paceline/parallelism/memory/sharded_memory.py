@@ -152,7 +152,9 @@ def saved_bytes(
     fills_buckets = profile is not None and profile.fills_buckets(accumulates=accumulates)
     has_views = fills_buckets & (kept.buckets > 0)
     of_rank = accumulated(moments) if accumulates else moments
-    live = np.where(has_views, filled_bytes(moments, kept), live_bytes(of_rank, kept))
+    live = live_bytes(of_rank, kept)
+    if np.any(has_views):
+        live = np.where(has_views, filled_bytes(moments, kept), live)
     if accumulates and keeps_gradients:
         whole = replace(kept, gradient=np.ones_like(kept.gradient))
         live = np.maximum(live, live_bytes(of_rank.before_update(), whole))
@@ -227,29 +229,30 @@ def saved_process_bytes(
     num_ranks: npt.ArrayLike,
     sharding: Sharding,
     *,
-    is_bound: bool = False,
     accumulates: bool = False,
     keeps_gradients: bool = False,
     profile: TrainingProfile | None = None,
-) -> FloatArray:
-    """The same of the peak of the process: fewer live bytes leave fewer gaps between them, (P,).
+) -> tuple[FloatArray, FloatArray]:
+    """The same of the peak of the process, median and bound, (P,) each.
+
+    Fewer live bytes leave fewer gaps between them.
 
     Args:
         moments: Live bytes of one device.
         num_ranks: Ranks that share the state.
         sharding: What they split.
-        is_bound: Of the bound that holds at a chance of 95 %, instead of the median.
         accumulates: Whether a rank runs several microbatches per step, as `saved_bytes` has it.
         keeps_gradients: Whether it keeps their gradients whole, the same.
         profile: Of the software, the same.
     """
     added = process_memory(moments.platform)
-    gaps_frac = added.fragmentation_high_frac if is_bound else added.fragmentation_mid_frac
     saved = saved_bytes(
         moments, num_ranks, sharding, accumulates=accumulates, keeps_gradients=keeps_gradients,
         profile=profile,
     )  # fmt: skip
-    return saved * (1.0 + gaps_frac)
+    fracs = (added.fragmentation_mid_frac, added.fragmentation_high_frac)
+    mid, high = (saved * (1.0 + frac) for frac in fracs)
+    return mid, high
 
 
 def _is_update(lowered: LoweredPass) -> npt.NDArray[np.bool_]:

@@ -225,7 +225,7 @@ def _useful_batches(
     if window is None:
         return slice(0, len(batch))
     _, mid, high = rank_memory_bytes(passes, asked)
-    shared = saved_process_bytes(moments, _MANY_RANKS, "zero3")
+    shared = saved_process_bytes(moments, _MANY_RANKS, "zero3")[0]
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)
     if window.num_largest is None:

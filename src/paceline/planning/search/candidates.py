@@ -245,17 +245,15 @@ def _saved(
     """
     keys = np.column_stack([rows.configuration, groups, rows.sharding])
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    mid, high = (
-        [
-            saved_process_bytes(
-                forecast.moments[configuration], num_ranks, SEARCHED_SHARDINGS[sharding],
-                is_bound=is_bound, accumulates=accumulates,
-                profile=replace(find_training_profile(), host=forecast.passes[configuration].host),
-            )
-            for configuration, num_ranks, sharding in distinct.tolist()
-        ]
-        for is_bound in (False, True)
-    )  # fmt: skip
+    saved = [
+        saved_process_bytes(
+            forecast.moments[configuration], num_ranks, SEARCHED_SHARDINGS[sharding],
+            accumulates=accumulates,
+            profile=replace(find_training_profile(), host=forecast.passes[configuration].host),
+        )
+        for configuration, num_ranks, sharding in distinct.tolist()
+    ]  # fmt: skip
+    mid, high = ([one[bound] for one in saved] for bound in (0, 1))
     shape, rows_of = (-1, len(forecast.batch)), inverse.reshape(-1)
     return np.reshape(mid, shape)[rows_of], np.reshape(high, shape)[rows_of]
 
