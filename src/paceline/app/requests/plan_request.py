@@ -58,15 +58,17 @@ class PlanRequest:
             NoOfferError: No offer meets the goal.
             DoesNotFitError: The model fits on none of the devices that the goal allows.
         """
+        from paceline.planning.forecast.question import SearchOptions
         from paceline.planning.planner import make_plan
 
-        with progress("searching"):
+        with progress("searching") as advance:
             return make_plan(
                 self.workload,
                 self.goal,
                 self.work,
                 self.catalog,
                 today=self.today,
+                options=SearchOptions(advance=advance),
                 calibration=self.calibration,
                 asked_as=self.asked_as,
                 plan_file=str(plan_file),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import field
 from datetime import date
 
 from paceline.model.graph.workload import Workload
@@ -27,6 +29,7 @@ class SearchOptions:
         max_choices: Choices listed.
         setup_s: Paid time of a rented machine before work begins: booting, images, fetching data.
         checkpoint_bytes_per_s: Rate at which state is saved where machines can be taken back.
+        advance: Called with the share of a long search that is done; changes no answer.
     """
 
     seq: int | None = None
@@ -36,6 +39,7 @@ class SearchOptions:
     max_choices: int = 6
     setup_s: float = 600.0
     checkpoint_bytes_per_s: float = 1e9
+    advance: Callable[[float], None] = field(default=lambda _: None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -63,7 +63,9 @@ def search_whole(
     rows: list[WholeStrategies] = []
     places: list[int] = []
     front = _simple_front(ground, candidates, evaluation)
-    for members in _shortlist(ground, candidates, evaluation):
+    kinds = _shortlist(ground, candidates, evaluation)
+    for number, members in enumerate(kinds):
+        ground.question.options.advance(number / len(kinds))
         configuration = known_configuration(ground, members[0], _HALF_PRECISIONS)
         if configuration is not None:
             rows += _searched(_Kind(ground, members, configuration), node_counts, front)
