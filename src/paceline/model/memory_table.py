@@ -6,6 +6,7 @@ import numpy as np
 
 from paceline.model.graph.block_names import blocks_of_ops, flow_of_blocks, is_numbered, own_blocks
 from paceline.model.graph.costs import GatheredShares, MemoryTable
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import (
     NUM_MONOMIALS,
     FloatArray,
@@ -20,7 +21,7 @@ from paceline.model.graph.program import OUTLIVES, BoolArray, Program
 _NUM_OWNERS = len(Owner)
 _NUM_LARGEST = 8
 #: Points at which the peak is looked for: every batch and length up to 32, then in steps of 19 %.
-_GRID = np.unique(np.concatenate((np.arange(1, 33), np.round(2 ** np.arange(5, 21, 0.25)))))
+_GRID = distinct(np.concatenate((np.arange(1, 33), np.round(2 ** np.arange(5, 21, 0.25)))))
 _BATCHES = monomials(_GRID, 1.0)
 #: Small and large points.
 _PROBES = monomials([1, 64, 1, 64], [1, 1, 2048, 2048])
@@ -154,7 +155,7 @@ def _possible_peaks(by_owner: FloatArray) -> IntArray:
         total = by_owner[:, kept].sum(axis=1)
         candidates = _local_maxima(total)
         found.append(candidates[_maxima_on_grid(total[candidates])])
-    return np.unique(np.concatenate(found))
+    return distinct(np.concatenate(found))
 
 
 def _fullest(by_owner: FloatArray, part: IntArray) -> IntArray:
@@ -167,7 +168,7 @@ def _fullest(by_owner: FloatArray, part: IntArray) -> IntArray:
             fullest = np.full(int(part.max(initial=0)) + 1, -1)
             fullest[part[rising]] = rising
             found.append(fullest[fullest >= 0])
-    return np.unique(np.concatenate(found))
+    return distinct(np.concatenate(found))
 
 
 def _local_maxima(total: FloatArray) -> IntArray:
@@ -184,7 +185,7 @@ def _maxima_on_grid(total: FloatArray) -> IntArray:
     seq_columns = total[:, [2, 3, 4, 5, 7, 8]].any()
     grid = _plane() if seq_columns else _BATCHES
     used = total.any(axis=0)
-    return np.unique(np.argmax(grid[:, used] @ total[:, used].T, axis=1))
+    return distinct(np.argmax(grid[:, used] @ total[:, used].T, axis=1))
 
 
 def _plane() -> FloatArray:
@@ -197,4 +198,4 @@ def _largest(num_bytes: FloatArray) -> IntArray:
     """The storages that are largest at small and at large points."""
     at_probes = num_bytes @ _PROBES.T
     top = np.argsort(-at_probes, axis=0, kind="stable")[:_NUM_LARGEST]
-    return np.unique(top)
+    return distinct(top)

@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.errors import MissingFactError
 from paceline.model.graph.block_names import block_names, layers_of
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
@@ -95,7 +96,7 @@ def _by_sharding(cases: Cases) -> list[tuple[Sharding, IntArray]]:
     by_loop = np.array(["loop" in one.habits for one in cases.jobs])
     of_row = (2 * sharding + by_loop)[cases.job]
     return [
-        (_SHARDINGS[one // 2], np.flatnonzero(of_row == one)) for one in np.unique(of_row).tolist()
+        (_SHARDINGS[one // 2], np.flatnonzero(of_row == one)) for one in distinct(of_row).tolist()
     ]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.block_names import block_names, layers_of
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.legality import check_strategy
 from paceline.parallelism.memory.memory_fit import peak_log_sigma
@@ -136,7 +137,7 @@ class _Rank:
         """Of cases whose jobs are alike."""
         job = cases.jobs[int(cases.job[0])]
         tensor = _tensor(job)
-        used = [cases.machines[row].device for row in np.unique(cases.machine).tolist()]
+        used = [cases.machines[row].device for row in distinct(cases.machine).tolist()]
         devices = list({id(one): one for one in used}.values())
         numbers = {id(one): number for number, one in enumerate(devices)}
         device = np.array([numbers.get(id(one.device), -1) for one in cases.machines])

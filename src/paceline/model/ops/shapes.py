@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.model.graph import polynomial
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind
 from paceline.model.graph.raw import RawPass
 from paceline.model.ops.extents import extent, no_dims, ones
@@ -46,7 +47,7 @@ def op_dims(raw: RawPass, kind: IntArray, rules: list[OpRule], part: IntArray) -
 def op_flop(kind: IntArray, dims: FloatArray) -> FloatArray:
     """Floating-point operations per op, (num_ops, 9)."""
     flop = np.zeros((len(kind), NUM_MONOMIALS))
-    for one in np.unique(kind).tolist():
+    for one in distinct(kind).tolist():
         count = FACTS[OpKind(one)].count_flop
         if count is not None:
             rows = np.flatnonzero(kind == one)

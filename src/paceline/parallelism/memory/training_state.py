@@ -16,6 +16,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.costs_table import accesses_of_updates
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.memory_table import is_weight_copy
@@ -253,7 +254,7 @@ def parameter_of(program: Program) -> IntArray:
         updated.append(parameters)
     masters = np.flatnonzero(stores.owner == Owner.MASTER_WEIGHT)
     if masters.size:
-        found[masters] = np.unique(np.concatenate(updated))
+        found[masters] = distinct(np.concatenate(updated))
     return _with_copies(program, found)
 
 

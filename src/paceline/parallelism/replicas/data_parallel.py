@@ -17,6 +17,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.failures import step_variation_frac, straggler_factor
 from paceline.parallelism.collectives.links import LinkTable
@@ -68,7 +69,7 @@ class GradientProfile:
         ends = bucket_ends(tensor_bytes)
         filled = np.cumsum(tensor_bytes)[ends]
         starts = np.concatenate([[0.0], filled[:-1]])
-        kept = np.unique(np.linspace(0, len(ends) - 1, _MAX_MOMENTS).round().astype(int))
+        kept = distinct(np.linspace(0, len(ends) - 1, _MAX_MOMENTS).round().astype(int))
         return cls(
             time_frac=ready_frac[ends][kept],
             left_frac=1.0 - starts[kept] / filled[-1],

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import lowered_program, rewritten
@@ -449,7 +450,7 @@ def _phase_times(
     host_s = _per_block(ops.host_s, block_of, part, device_s.shape[1])
     took_s = device_s + called_s
     waits = ops.waits[part[ops.waits]]
-    for block in np.unique(block_of[waits]).tolist():
+    for block in distinct(block_of[waits]).tolist():
         chosen = np.flatnonzero(part & (block_of == block))
         stops = np.searchsorted(chosen, waits[block_of[waits] == block])
         waiting_s = waiting_end_s(

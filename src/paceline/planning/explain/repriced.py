@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.strategy.complexity import USUAL_KINDS
 from paceline.planning.search.all_candidates import Search
@@ -149,7 +150,7 @@ class Winning:
         shown = np.sort(np.concatenate([others, able[is_own]]))
         standing = replace(self.standing.taken(shown), objective=whole[shown])
         first = standing.first(np.arange(len(shown)))
-        return first is not None and bool(np.isin(shown[first], rows))
+        return first is not None and bool((rows == shown[first]).any())
 
     def _representatives(self, rows: Index, per_price: FloatArray) -> Index:
         """Of each kind of strategy and number of machines the cheapest and the fastest."""
@@ -164,4 +165,4 @@ class Winning:
                 np.argsort(time[rows[able]], kind="stable"),
             )
         ]
-        return np.unique(np.concatenate(firsts))
+        return distinct(np.concatenate(firsts))

@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.model.names.registry import released_precisions
 from paceline.parallelism.steps import Steps
@@ -114,7 +115,7 @@ def batch_ladder(max_batch: int) -> FloatArray:
     [1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
     """
     powers = 2 ** np.arange(0, 31, dtype=np.int64)
-    ladder = np.unique(np.concatenate([powers, 3 * powers]))
+    ladder = distinct(np.concatenate([powers, 3 * powers]))
     return ladder[ladder <= max_batch].astype(np.float64)
 
 

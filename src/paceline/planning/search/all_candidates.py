@@ -13,6 +13,7 @@ import numpy as np
 from paceline.catalog.entities import Catalog, Device
 from paceline.dtypes import find_precision
 from paceline.errors import PacelineError
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.replicas.shares import Share
@@ -246,7 +247,7 @@ def flop_bound_s(question: Question, catalog: Catalog) -> float:
         return 0.0
     flop = float(np.nanmin(per_item)) * (amount.items_per_epoch or 0) * amount.num_epochs
     precisions = {find_precision(one.precision) for one in forecast.configurations}
-    ranked = [ground.devices[index] for index in np.unique(table.device[table.is_ranked])]
+    ranked = [ground.devices[index] for index in distinct(table.device[table.is_ranked])]
     peaks = [device.dense_peak_flop_per_s(one) or 0.0 for device in ranked for one in precisions]
     most = max(peaks, default=0.0)
     return flop / (most * question.goal.most_devices) if most else 0.0

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.model.graph.distinct import distinct
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Strategy
 from paceline.planning.forecast.forecasts import Forecast
@@ -60,7 +61,7 @@ def candidate_steps(ground: SearchContext, candidates: CandidateTable) -> Steps:
         [machine_of(ground, place) for place in range(len(ground.places))]
     )
     parts = []
-    for number in np.unique(candidates.configuration).tolist():
+    for number in distinct(candidates.configuration).tolist():
         rows = np.flatnonzero(candidates.configuration == number)
         steps = _of_configuration(ground, candidates.take(rows), machines, of_place)
         parts.append((rows, steps))

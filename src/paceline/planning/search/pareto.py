@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 
 Index = npt.NDArray[np.int64]
@@ -45,5 +46,5 @@ def thin_front(front: Index, duration: FloatArray, *, max_items: int) -> Index:
     wanted = np.linspace(log_duration[0], log_duration[-1], max_items)
     nearest = np.abs(log_duration[None, :] - wanted[:, None]).argmin(axis=1)
     nearest[[0, -1]] = 0, len(front) - 1
-    thinned: Index = front[np.unique(nearest)]
+    thinned: Index = front[distinct(nearest)]
     return thinned

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf
 from paceline.planning.places.place_table import BoolArray
@@ -161,5 +162,5 @@ def _distinct(front: Index, search: Search) -> Index:
         gains = second[position] < _STEP_FRAC * second[kept[-1]]
         if gains and second[-1] < _STEP_FRAC * second[position]:
             kept.append(position)
-    shown: Index = front[np.unique([*kept, len(front) - 1])]
+    shown: Index = front[distinct(np.array([*kept, len(front) - 1]))]
     return shown

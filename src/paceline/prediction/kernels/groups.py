@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import DType, Precision
 from paceline.model.graph.costs import CostTable
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, OpKind
 from paceline.model.ops.facts import Efficiency, StreamFamily
 from paceline.model.ops.registry import FACTS, column, is_one_of, kinds_where
@@ -107,7 +108,7 @@ def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, ...]:
         Four arrays of (num_points, num_rows), each at least one.
     """
     product = dims[..., :4].copy()
-    for one in np.unique(kind).tolist():
+    for one in distinct(kind).tolist():
         as_product = FACTS[OpKind(one)].as_product
         if as_product is not None:
             rows = np.flatnonzero(kind == one)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
@@ -436,7 +437,7 @@ def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     """Features of all rows, one efficiency model after another."""
     costs, precision = asked.lowered.costs, find_precision(asked.lowered.configuration.precision)
     group_r = groups_of_rows(costs, precision, on_vector_units=asked.on_vector_units)
-    for number in np.unique(group_r):
+    for number in distinct(group_r):
         group = Group(number)
         for model, rows in _models(group, np.flatnonzero(group_r == number), costs):
             yield GroupFeatures(
