@@ -47,6 +47,7 @@ CALCULON_PER_S = 609
 FELT = (
     ("plan resnet50", 5.0),
     ("predict resnet50 --device a100", 3.0),
+    ("predict hf:llama-2-7b", 8.0),
     ("devices", 3.0),
     ("offers", 3.0),
     ("bill aws/p4d.24xlarge 36h", 3.0),

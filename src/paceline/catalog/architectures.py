@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -113,11 +113,20 @@ def generation_of(known: Sequence[Generation], architecture: str, code: str | No
     >>> generation_of(shipped_generations(), "Hopper", "9.0").first_device_year
     2022
     """
+    return generation_finder(known)(architecture, code)
+
+
+def generation_finder(known: Sequence[Generation]) -> Callable[[str, str | None], Generation]:
+    """The same for many devices: takes the architecture and the code of each."""
     named = {(one.architecture, one.code): one for one in known}
     by_code = {one.code: one for one in reversed(known) if one.code}
-    if code and code in by_code:
-        return named.get((architecture, code), by_code[code])
-    return named.get((architecture, ""), known[0])
+
+    def found(architecture: str, code: str | None) -> Generation:
+        if code and code in by_code:
+            return named.get((architecture, code), by_code[code])
+        return named.get((architecture, ""), known[0])
+
+    return found
 
 
 def _generation(entry: Mapping[str, Any], model: Generation) -> Generation:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import date
 from functools import lru_cache
 from typing import Literal, cast
 
-from paceline.catalog.architectures import Generation, generation_of, shipped_generations
+from paceline.catalog.architectures import Generation, generation_finder, shipped_generations
 from paceline.catalog.entities import (
     Catalog,
     Confidence,
@@ -35,7 +35,8 @@ def read_rows(table: str) -> Iterator[Row]:
 def shipped_catalog() -> Catalog:
     """The catalogue as shipped, without anything of the user's."""
     generations = shipped_generations()
-    devices = tuple(_device(row, generations) for row in read_rows("devices.csv"))
+    generation_of = generation_finder(generations)
+    devices = tuple(_device(row, generation_of) for row in read_rows("devices.csv"))
     offers = tuple(_offer(row) for row in read_rows("offers.csv"))
     return Catalog(
         version=max(row["read_on"] for row in read_rows("devices.csv"))[:7],
@@ -46,7 +47,7 @@ def shipped_catalog() -> Catalog:
     )
 
 
-def _device(row: Row, generations: Sequence[Generation]) -> Device:
+def _device(row: Row, generation_of: Callable[[str, str | None], Generation]) -> Device:
     code = row["compute_capability"] or row["gfx_target"] or None
     return Device(
         name=row["name"],
@@ -81,7 +82,7 @@ def _device(row: Row, generations: Sequence[Generation]) -> Device:
         usable_memory_bytes=_number(row["usable_memory_bytes"]),
         base_clock_hz=_number(row["base_clock_hz"]),
         same_chip_as=row["same_chip_as"] or None,
-        generation=generation_of(generations, row["architecture"], code),
+        generation=generation_of(row["architecture"], code),
     )
 
 

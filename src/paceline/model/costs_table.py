@@ -166,8 +166,10 @@ def _moved(program: Program, accesses: Accesses, keep: np.ndarray | None = None)
 def _distinct(rows: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
     """First row of each distinct one, the distinct row of each row, and counts.
 
-    Rows are compared by a 64-bit hash of their bits (multiply and add modulo 2⁶⁴).
+    Rows are compared by a 64-bit hash of their bits (multiply and add modulo 2⁶⁴), of columns that
+    are not the same everywhere.
     """
+    rows = rows[:, (rows != rows[:1]).any(axis=0)]
     bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
     bits ^= bits >> np.uint64(29)
     hashes = (bits * _odd_factors(bits.shape[1])).sum(axis=1, dtype=np.uint64)

@@ -58,8 +58,10 @@ class LinkTable:
     @classmethod
     def from_links(cls, links: Sequence[Link | None]) -> LinkTable:
         """One row per link, with shipped coefficients; None becomes a link that carries nothing."""
-        table, distinct = load_coefficients(), list(dict.fromkeys(links))
-        rows = {link: row for row, link in enumerate(distinct)}
+        # The same objects come again and again, and a link compares by many facts.
+        each = {id(link): link for link in links}
+        table, distinct = load_coefficients(), list(each.values())
+        rows = {key: row for row, key in enumerate(each)}
         once = cls(
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in distinct]),
             latency_s=np.array([link.latency_s if link else 0.0 for link in distinct]),
@@ -72,7 +74,7 @@ class LinkTable:
             log_sigma=np.array([_log_sigma(link.kind if link else "") for link in distinct]),
             coefficients=table,
         )
-        return once.take(np.array([rows[link] for link in links], dtype=np.int64))
+        return once.take(np.array([rows[id(link)] for link in links], dtype=np.int64))
 
     def __len__(self) -> int:
         """Number of rows."""

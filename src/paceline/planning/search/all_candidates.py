@@ -276,10 +276,9 @@ def _evaluated(asked: _Unlimited, node_counts: tuple[int, ...], has_meshes: bool
         table=table,
         forecast=choose_forecast(ground),
     )
-    candidates, whole = able_to_run(
-        *_candidates(context, node_counts, has_meshes), context.forecast, asked.question.goal
-    )
-    evaluation = _evaluation(context, candidates, whole)
+    every, whole, usual = _candidates(context, node_counts, has_meshes)
+    candidates, whole = able_to_run(every, whole, context.forecast, asked.question.goal)
+    evaluation = _evaluation(context, candidates, whole, usual if candidates is every else None)
     return _Evaluated(places=table, candidates=candidates, whole=whole, evaluation=evaluation)
 
 
@@ -296,13 +295,16 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
 
 def _candidates(
     ground: SearchContext, node_counts: tuple[int, ...], has_meshes: bool
-) -> tuple[CandidateTable, WholeStrategies | None]:
-    """What competes; the last of them may have been searched as a whole."""
+) -> tuple[CandidateTable, WholeStrategies | None, Steps | None]:
+    """What competes; the last of them may have been searched as a whole.
+
+    Where the steps of the others were needed already, they come too.
+    """
     question, places, forecast = ground.question, ground.table, ground.forecast
     pinned = pinned_strategy(question.goal, ground.places)
     if pinned is not None and question.is_training and not is_searched(pinned):
         stated = evaluate_pinned(ground, pinned)
-        return stated.candidates, stated
+        return stated.candidates, stated, None
     first = enumerate_candidates(
         places,
         forecast,
@@ -312,8 +314,8 @@ def _candidates(
         is_training=question.is_training,
     )
     if pinned is not None:
-        return narrowed(first, forecast, pinned), None
-    whole = None
+        return narrowed(first, forecast, pinned), None, None
+    whole = usual = None
     if len(pinned_offers(question.goal)) > 1:
         first = first.take(np.arange(0))
     elif has_meshes and is_searched_whole(question):
@@ -321,24 +323,34 @@ def _candidates(
             search_whole,  # meshes and schedules: only if needed
         )
 
-        evaluation = _evaluation(ground, first, None)
-        whole, searched = search_whole(ground, first, evaluation, node_counts)
-        first = first if whole is None else without_searched(first, forecast, searched)
+        usual = candidate_steps(ground, first)
+        whole, searched = search_whole(ground, first, figures(ground, first, usual), node_counts)
+        if whole is not None:
+            kept = without_searched(first, forecast, searched)
+            first, usual = first.take(kept), usual.take(kept)
     rows = [more for more in (whole, search_together(ground)) if more is not None]
     if not rows:
-        return first, None
+        return first, None, usual
     last = WholeStrategies.of(rows)
-    return joined(first, last.candidates), last
+    return joined(first, last.candidates), last, usual
 
 
 def _evaluation(
-    ground: SearchContext, candidates: CandidateTable, whole: WholeStrategies | None
+    ground: SearchContext,
+    candidates: CandidateTable,
+    whole: WholeStrategies | None,
+    usual: Steps | None,
 ) -> Evaluation:
-    """Figures of candidates, of which the last may have been searched as a whole."""
-    first = len(candidates) - (len(whole.jobs) if whole else 0)
-    parts = [(np.arange(first), candidate_steps(ground, candidates.take(np.arange(first))))]
+    """Figures of candidates, of which the last may have been searched as a whole.
+
+    The steps of the others are ``usual``, or worked out.
+    """
+    first = np.arange(len(candidates) - (len(whole.jobs) if whole else 0))
+    if usual is None:
+        usual = candidate_steps(ground, candidates.take(first))
+    parts = [(first, usual)]
     if whole is not None:
-        parts.append((np.arange(first, len(candidates)), whole.steps))
+        parts.append((np.arange(len(first), len(candidates)), whole.steps))
     return figures(ground, candidates, Steps.joined(parts, len(candidates)))
 
 

@@ -101,10 +101,8 @@ def is_searched_whole(question: Question) -> bool:
     return question.is_training and is_large and is_able and "strategy" not in question.goal.pins
 
 
-def without_searched(
-    candidates: CandidateTable, forecast: Forecast, places: IntArray
-) -> CandidateTable:
-    """The candidates without tensor groups in places where the search has better figures of them.
+def without_searched(candidates: CandidateTable, forecast: Forecast, places: IntArray) -> IntArray:
+    """Rows of candidates but for tensor groups in places where the search has better figures.
 
     Args:
         candidates: Of the first search.
@@ -113,7 +111,7 @@ def without_searched(
     """
     is_group = forecast.tensor_degree[candidates.configuration] > 1
     is_searched = np.isin(candidates.place, places)
-    return candidates.take(np.flatnonzero(~(is_group & is_searched)))
+    return np.flatnonzero(~(is_group & is_searched))
 
 
 def machine_kinds(
