@@ -106,7 +106,20 @@ class SearchSpace:
     @property
     def variants(self) -> tuple[Variant, ...]:
         """The blocks of all kinds."""
-        return tuple(self.evaluated(place) for place in range(len(self.kinds)))
+        return self.variants_of(range(len(self.kinds)))
+
+    def variants_of(self, places: Sequence[int]) -> tuple[Variant, ...]:
+        """The blocks of some kinds.
+
+        Those with the same part of a sequence are worked out one after another, as the last few
+        parts are kept.
+        """
+
+        def part(place: int) -> tuple[int, int]:
+            return self.kinds[place].shape.ring, self.kinds[place].shape.ulysses
+
+        found = {place: self.evaluated(place) for place in sorted(places, key=part)}
+        return tuple(found[place] for place in places)
 
     def least_step_s(self, *, num_devices: int, global_batch: int) -> float:
         """Bound below a step of any strategy: whole layers at their best, spread without a loss.
@@ -323,14 +336,14 @@ def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
     }
     used, of_row = np.unique(table.variant, return_inverse=True)
     kinds = [space.kinds[place] for place in used.tolist()]
-    variants = [space.evaluated(plain[one.shape]) for one in kinds]
+    variants = space.variants_of([plain[one.shape] for one in kinds])
     return least_steps_s(replace(table, variant=of_row), kinds, variants)
 
 
-def _used(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, list[Variant]]:
+def _used(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, tuple[Variant, ...]]:
     """The table over its own variants alone."""
     used, of_row = np.unique(table.variant, return_inverse=True)
-    return replace(table, variant=of_row), [space.evaluated(place) for place in used.tolist()]
+    return replace(table, variant=of_row), space.variants_of(used.tolist())
 
 
 def _fitting(space: SearchSpace, table: StrategyTable, least_bytes: list[float]) -> _Evaluated:

@@ -142,7 +142,11 @@ def _of_items(graph: Graph, shape: SplitShape) -> TokenPart:
     if shape.sequence * shape.guidance == 1:
         return alone
     if has_free_length(graph) and shape.guidance == 1:
-        return replace(alone, graph=split_sequence(graph, shape.ring, shape.ulysses))
+        # Tensor ranks of every degree share the parts of sequences, which are kept with a split.
+        parts = SplitShape(ring=shape.ring, ulysses=shape.ulysses)
+        if shape == parts:
+            return replace(alone, graph=split_sequence(graph, shape.ring, shape.ulysses))
+        return replace(alone, graph=split(graph, parts).graph)
     streams, mine = streams_of(graph), graph
     if shape.guidance > 1:
         mine = half_of_guidance(graph, shape.guidance, streams.items)

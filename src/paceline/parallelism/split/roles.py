@@ -96,7 +96,7 @@ def _weight_dims(kind: OpKind) -> tuple[int, int] | None:
     return inputs, outputs
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def view_ops(graph: Graph) -> tuple[OpView, ...]:
     """Every op of a graph, in execution order; those of the last few graphs are kept."""
     point = monomials(*_PROBE)[0]

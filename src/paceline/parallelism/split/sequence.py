@@ -18,7 +18,6 @@ Sources:
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -41,12 +40,8 @@ _BATCH, _HEADS, _KEY_HEADS, _QUERIES, _KEYS, _HEAD_SIZE, _CAUSAL = dims_of(
 )
 
 
-@lru_cache(maxsize=8)
 def split_sequence(graph: Graph, ring: int, ulysses: int = 1) -> Graph:
     """What one of ``ring · ulysses`` context-parallel ranks runs: same ops, its part of sequences.
-
-    Graphs are equal if they are the same object; the last few are kept, as tensor ranks of every
-    degree share them.
 
     Whatever grows with the sequence shrinks by the degree. Of scores, which grow with its square,
     the queries are split and the keys stay whole, or are those that a causal mask leaves to a rank
