@@ -60,7 +60,7 @@ def main() -> None:
         "",
         *memory_lines(rows),
         "",
-        "How much peaks spread, by what is known of them; every source has the same weight:",
+        "How much peaks spread, by what is known of them; a source weighs as the root of its rows:",
         "",
         *spread_lines(rows),
         "",
@@ -144,9 +144,10 @@ def _own_doubts(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 
 def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
-    """Log sigma by how well a peak is known: 80 % of errors are within, sources weighing alike.
+    """Log sigma by how well a peak is known: 80 % of errors are within.
 
-    Of peaks whose own doubts are not more than that.
+    Of peaks whose own doubts are not more than that. A source weighs as the root of its rows: more
+    rows tell more, and rows of one source err alike.
     """
     known = rows[rows.log_ratio.notna()]
     below, above = _own_doubts(known)
@@ -157,7 +158,7 @@ def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
 
 def _sigma(rows: pd.DataFrame) -> float:
     errors = rows.log_ratio.abs().sort_values()
-    weights = 1.0 / rows.groupby("origin").log_ratio.transform("size")[errors.index]
+    weights = rows.groupby("origin").log_ratio.transform("size")[errors.index] ** -0.5
     place = int(np.searchsorted(weights.cumsum(), 0.8 * weights.sum()))
     return float(errors.iloc[place]) / Z_80
 

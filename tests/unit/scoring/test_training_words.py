@@ -308,3 +308,11 @@ def test_peft_widens_what_bitsandbytes_does_not_quantise(
     extra = f"finetuning=qlora;lora_rank=8;{said}"
     cells = {"framework": framework, "extra": extra, "precision": "bf16"} | row
     assert reading(**cells).configuration.training_format == training_format
+
+
+def test_objectives_with_more_models_than_one_are_known_roughly() -> None:
+    said = {"framework": "HF Trainer", "extra": "finetuning=full"}
+    assert reading(**said).configuration.peaks == "derived"
+    assert reading(**said, compiler_flags="DPO; zero2").configuration.peaks == "rough"
+    said["extra"] += ";objective=ppo"
+    assert reading(**said).configuration.peaks == "rough"

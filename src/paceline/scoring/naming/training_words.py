@@ -56,6 +56,8 @@ _BITSANDBYTES = re.compile(r"\bbnb|bitsandbytes|\bnf4|\bfp4|llm\.int8", re.IGNOR
 #: Formats of an optimizer's states behind its name, and states that only weights of 16 bits have.
 _NARROW_STATES = re.compile(r"[ _-]+(?:(\d)[- ]?(bit)s?|(?=fp8\b))", re.IGNORECASE)
 _HALF_STATES = re.compile(r"\bb?f(?:p|loat)?16 states", re.IGNORECASE)
+#: Objectives that hold models beside the one that is trained, which nothing here counts.
+_MORE_MODELS = re.compile(r"\b(ppo|dpo|grpo|rlhf|kto|orpo|distill\w*)\b", re.IGNORECASE)
 #: Software of the same trainer that does not have PEFT prepare a quantised base.
 _UNPREPARED = re.compile(r"fms-acceleration|accelerated|llama-?factory", re.IGNORECASE)
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
@@ -96,7 +98,9 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     geometry = row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout)
     guesses_length = (lengths and not reaches_limit(remarks, row)) or is_double(geometry)
     if is_described:
-        settings["peaks"] = _known_of(settings.get("peaks", "rough"), guesses_length=guesses_length)
+        said = f"{row.get('compiler_flags', '')};{remarks.get('objective', '')}"
+        peaks = "rough" if _MORE_MODELS.search(said) else settings.get("peaks", "rough")
+        settings["peaks"] = _known_of(peaks, guesses_length=guesses_length)
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
