@@ -40,6 +40,10 @@ class Losses(keras.callbacks.Callback):
         self.file = open(path if self.rank == 0 else os.devnull, "a", buffering=1)  # noqa: SIM115
         self.mark = path + ".killed"
 
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == options.get("stops_after"):
+            self.model.stop_training = True
+
     def on_train_batch_end(self, batch, logs=None):
         self.file.write(json.dumps([float(logs["loss"]), float(logs["accuracy"])]) + "\n")
         self.num_steps += 1

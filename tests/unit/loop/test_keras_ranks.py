@@ -149,6 +149,14 @@ def test_a_finished_run_gives_its_weights(tmp_path: Path, backend: str) -> None:
 
 
 @BACKENDS
+def test_a_run_that_a_callback_ended_is_over(tmp_path: Path, backend: str) -> None:
+    _, first, _ = run(backend, "dp1", tmp_path / "a", tmp_path / "saves", stops_after=1)
+    status, second, said = run(backend, "dp1", tmp_path / "b", tmp_path / "saves")
+    assert (len(first), status, second) == (12, 0, [])
+    assert "a callback ended the run after epoch 1" in said
+
+
+@BACKENDS
 def test_what_would_train_wrongly_is_refused(tmp_path: Path, backend: str) -> None:
     for place, more, words in (
         ("dp2", {"batch": 15}, "does not divide among 2 devices"),

@@ -73,6 +73,9 @@ class Run:
         if self._found is None:
             return 0, 0
         body = self._found[1]
+        if body["is_stopped"]:
+            self.say("a callback ended the run after epoch %d" % (body["epoch"] - 1))
+            return self.epochs, 0
         is_over = body["position"] + self.batches.batch_size > len(self.batches.samples)
         return (body["epoch"] + 1, 0) if is_over else (body["epoch"], body["position"])
 
@@ -154,6 +157,7 @@ class Run:
             "global_batch": self.batches.batch_size,
             "num_samples": len(self.batches.samples),
             "replicas": self.place.replicas,
+            "is_stopped": self.must_stop and self.position == 0,
             "timing": self._timing.last,
             "keras": "%s on %s" % (keras.__version__, keras.backend.backend()),
         }
