@@ -91,13 +91,13 @@ def _least_width(graph: Graph, degree: int) -> float:
     return float(wide.min()) if wide.size else math.inf
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _widths(graph: Graph) -> FloatArray:
     weights = (op for op in view_ops(graph) if op.weight_dims is not None)
     return np.array([op.dims[op.weight_dims[1]] for op in weights if op.weight_dims])
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def _flow_of(graph: Graph, least_width: float, *, splits_words: bool) -> _Flow | None:
     """Where split data goes if weights of such a width are split; None where none can be."""
     views = view_ops(graph)
