@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from made_up import made_forecast, made_places
 
-from paceline.planning.search.candidates import SHARDINGS, BatchRule, enumerate_candidates
+from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
+from paceline.planning.search.candidates import BatchRule, enumerate_candidates
 
 FREE = BatchRule(
     max_global_batch=None, exact_global_batch=None, num_largest=99, accumulates=False,
@@ -36,7 +37,7 @@ def test_everything_that_fits_is_there_once():
     expected = {
         (place, nodes, sharding, configuration, batch, 1)
         for place, nodes, sharding, configuration, batch in itertools.product(
-            (0, 1), (1, 2, 4), range(len(SHARDINGS)), (0, 1), range(4)
+            (0, 1), (1, 2, 4), range(len(SEARCHED_SHARDINGS)), (0, 1), range(4)
         )
         if (1, 8)[place] * nodes > 1 or sharding == 0
     }
