@@ -203,8 +203,8 @@ def test_normalising_starts_no_team_of_threads_that_would_spin(tmp_path: Path) -
         [sys.executable, "-c", _THREADS_BEFORE_AND_AFTER, str(_images(tmp_path))],
         capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "4"}, check=True,
     )  # fmt: skip
-    before, after = ended.stdout.split()
-    assert before == after
+    before, after = map(int, ended.stdout.split())
+    assert after < before + 3, "a team of four is three more; a reader may come or go"
 
 
 def test_damaged_samples_are_refused_by_name_or_skipped_and_counted(tmp_path: Path) -> None:
