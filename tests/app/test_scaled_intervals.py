@@ -18,6 +18,7 @@ from paceline.catalog.lookup import find_device
 from paceline.errors import MissingFactError
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planfile import Interval
 from paceline.planning.decisions.curve import ScalingCurve
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
@@ -136,3 +137,13 @@ def test_memory_is_told_as_a_median_between_its_bounds() -> None:
     (point,) = scaled("gpt2", device="h100", counts=(8,), batch=8).curve.points
     told = point.memory_interval_bytes
     assert told.low < told.mid < point.memory_bytes < told.high
+
+
+def test_a_batch_that_sums_microbatches_is_said_with_its_reason_unless_it_is_given() -> None:
+    words = "global batch up to"
+    cards = {"device": "RTX 4090", "counts": (4,), "seq": 1024}
+    summed, given = scaled("gpt2", **cards), scaled("gpt2", batch=8, **cards)
+    assert Strategy.parse(summed.curve.points[0].strategy).schedule.num_microbatches > 1
+    assert any(words in one for one in summed.assumptions)
+    assert not any(words in one for one in given.assumptions)
+    assert given.curve.points[0].global_batch == 32

@@ -36,7 +36,7 @@ from paceline.planning.effects import check_rewrite_acts
 from paceline.planning.forecast.grid_jobs import GridAxes
 from paceline.planning.goal.amounts import Job as Amount
 from paceline.planning.goal.amounts import check_global_batch, resolve_job
-from paceline.planning.goal.batch_limit import batch_limit_of
+from paceline.planning.goal.batch_limit import BatchLimit, batch_limit_of
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import OF_A_SEARCH, check_rewrite, usual_words, with_usual
@@ -118,10 +118,26 @@ class ScalingQuestion:
 
     def rule(self, workload: Workload) -> BatchRule:
         """How the global batch follows the number of devices."""
-        if self.global_batch or self.batch_per_device:
+        if self.states_batch:
             return BatchRule(global_batch=self.global_batch, batch_per_device=self.batch_per_device)
-        best = batch_limit_of(workload, self.job(workload), self.rewrite).max_items
+        best = self.limit(workload).max_items
         return BatchRule(max_global_batch=workload.max_global_batch, best_global_batch=best)
+
+    @property
+    def states_batch(self) -> bool:
+        """Whether the batch is given."""
+        return bool(self.global_batch or self.batch_per_device)
+
+    def limit(self, workload: Workload) -> BatchLimit:
+        """The largest global batch where none is given."""
+        return batch_limit_of(workload, self.job(workload), self.rewrite)
+
+    def batch_words(self, workload: Workload, curve: ScalingCurve) -> str:
+        """What bounds the batch, where a step sums several microbatches that nobody stated."""
+        sums = any(
+            Strategy.parse(one.strategy).schedule.num_microbatches > 1 for one in curve.points
+        )
+        return self.limit(workload).words if sums and not self.states_batch else ""
 
 
 def read_question(
@@ -173,7 +189,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         offer=place.offer.name,
         sample_unit=workload.sample_unit if amount.amount.samples_per_item == 1 else "sequences",
         assumptions=(
-            *filter(None, (amount.assumption,)),
+            *filter(None, (amount.assumption, question.batch_words(workload, curve))),
             *place.assumptions(question, question.length(workload)),
             *(() if items is None else (_STEPS_ALONE,)),
         ),

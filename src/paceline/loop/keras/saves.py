@@ -1,7 +1,6 @@
 """Saves of a Keras model in safetensors, written beside the training and committed last."""
 
 import os
-import threading
 import time
 from collections import Counter
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from paceline.loop.errors import LoopError
 from paceline.loop.saving import commit
+from paceline.loop.saving.background import BackgroundWriter
 from paceline.loop.saving.timing import Outcome
 
 _FILE = "state.safetensors"
@@ -27,7 +27,8 @@ class Saves:
     def __init__(self, folder, *, is_writer, keep, say):
         _check_library()
         self.folder, self.keep, self.say = os.path.abspath(folder), keep, say
-        self.outcome = self._thread = self._lock = None
+        self.outcome = self._lock = None
+        self._writer = BackgroundWriter()
         if is_writer:
             self._lock = commit.lock(self.folder)
             commit.remove_torn(self.folder)
@@ -35,7 +36,7 @@ class Saves:
     @property
     def is_busy(self):
         """Whether a save is being written."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._writer.is_busy
 
     def newest(self):
         """Directory and content of the newest save that is whole; None without any save."""
@@ -50,18 +51,13 @@ class Saves:
             blocked_s: What the training waited for them.
             waits: Return when it is committed.
         """
-        self._thread = threading.Thread(
-            target=self._write, args=(state, facts, blocked_s), name="paceline-save"
-        )
-        self._thread.start()
+        self._writer.begin(self._write, state, facts, blocked_s)
         if waits:
             self.join()
 
     def join(self):
         """Wait until no save is being written."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._writer.join()
 
     def close(self):
         """Wait for the save that is being written, and give the folder free."""

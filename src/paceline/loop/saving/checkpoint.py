@@ -5,7 +5,6 @@ when all ranks are done, rank 0 commits. What fails leaves the saves before as t
 """
 
 import os
-import threading
 import time
 import warnings
 
@@ -15,6 +14,7 @@ import torch.distributed.checkpoint as dcp
 
 from paceline.loop.errors import LoopError
 from paceline.loop.saving import commit
+from paceline.loop.saving.background import BackgroundWriter
 from paceline.loop.saving.states import merged
 from paceline.loop.saving.timing import Outcome
 
@@ -35,7 +35,7 @@ class Checkpoints:
         self.keep = keep
         self.say = say
         self.outcome = None
-        self._thread = None
+        self._writer = BackgroundWriter()
         self._buffers = {}
         self._differing = None
         self._lock = self._locked()
@@ -63,7 +63,7 @@ class Checkpoints:
     @property
     def is_busy(self):
         """Whether a save is being written."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._writer.is_busy
 
     def newest(self):
         """Directory and content of the newest save that is whole; None without any save.
@@ -110,21 +110,15 @@ class Checkpoints:
         began_s = time.perf_counter()
         staged = self._staged(tensors)
         blocked_s = time.perf_counter() - began_s
-        self._thread = threading.Thread(
-            target=self._write, args=(staged, tree, facts, blocked_s), name="paceline-save"
-        )
-        self._thread.start()
+        self._writer.begin(self._write, staged, tree, facts, blocked_s)
         if waits:
             self.join()
 
     def join(self):
         """Wait until no save is being written."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-            if self._differing:
-                self.say("differs between ranks, rank 0's is kept: %s" % ", ".join(self._differing))
-                self._differing = []
+        if self._writer.join() and self._differing:
+            self.say("differs between ranks, rank 0's is kept: %s" % ", ".join(self._differing))
+            self._differing = []
 
     def close(self):
         """Wait for the save that is being written, and give the folder free."""

@@ -194,7 +194,7 @@ def _batch(search: Search, best: int) -> str:
         tried = f"; up to {most:,} per device are tried (--pin batch=N for more)"
         known = "no limit on the global batch is known: large ones may train worse"
         return f"{known}{tried if is_largest else ''}"
-    return f"global batch up to {limit.max_items:,}, {limit.why} (change with --global-batch)"
+    return limit.words
 
 
 def _few_steps(search: Search, best: int) -> str:

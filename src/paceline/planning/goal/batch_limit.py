@@ -41,6 +41,13 @@ class BatchLimit:
     fewest_steps: int = 0
     least_items: int = 1
 
+    @property
+    def words(self) -> str:
+        """The limit as an assumption; empty without one."""
+        if self.max_items is None:
+            return ""
+        return f"global batch up to {self.max_items:,}, {self.why} (change with --global-batch)"
+
 
 def batch_limit_of(workload: Workload, job: Job, rewrite: str = "") -> BatchLimit:
     """The largest global batch of a job that states none.
