@@ -33,8 +33,10 @@ _CHANCES = (-0.001, 0.1, 0.3, 0.5, 0.7, 0.86, 0.94, 0.99, 1.0)
 MIN_ROWS = 5
 #: Doubts of a peak beyond its law's, by more than rounding.
 _MORE = 1.001
-#: Sources whose gigabytes are 10^9 bytes; the others' are 2^30 (README of the tables).
+#: Sources whose gigabytes are 10^9 bytes, and remarks that say so; others' are 2^30 (README of the
+#: tables).
 _DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
+_SAID_DECIMAL = "1e9 bytes"
 _HEADING = """# Strangers: how far a newcomer may trust the rest
 
 Made by `python -m accuracy_memory.strangers`. Nothing here is judged by its own rows: terms of
@@ -91,7 +93,8 @@ def joined(rows: Path, answers: Path) -> pd.DataFrame:
     found = given.join(told)
     found["origin"] = found.source.str.partition(":")[0]
     peak = pd.to_numeric(found.peak_mem_gb, errors="coerce")
-    found["measured_bytes"] = peak * np.where(found.origin.str.contains(_DECIMAL), 1e9, 2.0**30)
+    is_decimal = found.origin.str.contains(_DECIMAL) | found.extra.str.contains(_SAID_DECIMAL)
+    found["measured_bytes"] = peak * np.where(is_decimal, 1e9, 2.0**30)
     known = found.memory_mid_bytes.notna() & (found.measured_bytes > 0)
     log_ratio = np.log(found.memory_mid_bytes / found.measured_bytes)
     found["log_ratio"] = log_ratio.where(known)

@@ -7,6 +7,7 @@ here it becomes the columns of anybody's rows. Nothing measured is read.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,7 @@ def completed(cells: Mapping[str, object]) -> Cells:
     for reader in (
         _remarked,
         _pictured,
+        _patched,
         _trained,
         _as_submitted,
         _as_served,
@@ -100,6 +102,19 @@ def _pictured(row: Cells) -> Cells:
         return {}
     num_patches = family.num_patches(width, height, int(frames[0]) if frames else 0)
     return {"seq_len": str(num_patches), "img_size": ""}
+
+
+def _patched(row: Cells) -> Cells:
+    """Side of the picture that a vision transformer reads in so many tokens.
+
+    >>> _patched({"model": "vit_giant_patch14_dinov2", "gpu": "A100", "seq_len": "257"})
+    {'img_size': '224'}
+    """
+    patch = re.search(r"patch(\d+)", _entry(row))
+    tokens = row.get("seq_len", "")
+    if patch is None or row.get("img_size") or not tokens.isdigit():
+        return {}
+    return {"img_size": str(int(patch[1]) * math.isqrt(int(tokens)))}
 
 
 def _trained(row: Cells) -> Cells:

@@ -31,7 +31,7 @@ _FUSED_ATTENTION_SINCE = 2.0
 #: Frameworks that came with fused attention or after it.
 _FUSES_ATTENTION = (
     r"vllm|sglang|tensorrt-llm|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|"
-    r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|jax|maxtext"
+    r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|torchao|llama-recipes|\btimm\b|jax|maxtext"
 )
 #: Of Transformers since it takes PyTorch's fused attention by itself (4.36, December 2023).
 _TRANSFORMERS_OF_OLD = re.compile(r"transformers v?4\.([12]?\d|3[0-5])\b", re.IGNORECASE)

@@ -30,6 +30,8 @@ def reading(**cells: str) -> Reading:
         ("bf16 compute, int8 base", "bf16", "int8", ""),
         ("fp16 O2 (fp32 master)", "fp16", "", "half-weights"),
         ("bf16 AMP (fp32 weights)", "bf16", "", "autocast"),
+        ("bf16-mixed", "bf16", "", "autocast"),
+        ("bf16; bf16 master, gradients and Adam states", "bf16", "", "pure"),
         ("bfloat16 weights with AMP autocast", "bf16", "", "narrow-autocast"),
     ],
 )
@@ -221,6 +223,35 @@ def test_deepspeed_gathers_gradients_in_buffers_and_keeps_masters() -> None:
     buffers = [one.gradient_buffers for one in (alone, beside, through)]
     assert buffers == [500_000_000, 400_000_000, 0]
     assert alone.training_format == beside.training_format == "half-weights"
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "kept", "loss"),
+    [
+        ("ColossalAI (ColossalChat)", "bf16 or fp16 mixed", "half-weights", "wide"),
+        ("PyTorch Lightning, colossalai (chunked ZeRO-3)", "fp16 mixed", "half-weights", "plain"),
+        ("PyTorch Lightning, deepspeed (zero3)", "fp16 mixed", "half-weights", "plain"),
+        ("LitGPT (PyTorch)", "bf16", "pure", "wide"),
+        ("LitGPT (PyTorch)", "bf16-mixed", "autocast", "wide"),
+    ],
+)
+def test_mixed_precision_is_what_its_trainer_makes_of_it(
+    framework: str, precision: str, kept: str, loss: str
+) -> None:
+    said = {"framework": framework, "precision": precision}
+    how = reading(**said, extra="finetuning=full;cross_entropy=plain").configuration
+    assert (how.training_format, how.loss) == (kept, loss)
+
+
+def test_megatrons_own_fusion_of_the_loss_widens_logits() -> None:
+    said = {"framework": "Megatron-LM", "extra": "finetuning=full;cross_entropy=fused native"}
+    assert reading(**said).configuration.loss == "wide"
+
+
+def test_a_vision_transformer_of_so_many_tokens_has_a_side() -> None:
+    said = {"model": "ViT-g/14 DINOv2 (timm)", "framework": "PyTorch + timm", "seq_len": "257"}
+    job = reading(**said, extra="finetuning=full")
+    assert (job.image_size, job.configuration.attention) == (224, "flash")
 
 
 def test_optimizers_of_low_rank_update_in_backward() -> None:

@@ -27,7 +27,7 @@ _USUAL_RANK = "8"
 #: A cell that says more than one format.
 _MORE_THAN_ONE = re.compile(
     r"\bbase\b|weights|master|\bo2\b|auto\)|script|compute|eager|compil|or fp16"
-    r"|full bf16"
+    r"|full bf16|-mixed"
 )
 _FORMAT = re.compile(r"bf16|bfloat16|\bfp16|\bfloat16|\bfp32|\bfloat32|\btf32")
 _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -61,12 +61,13 @@ _MORE_MODELS = re.compile(r"\b(ppo|dpo|grpo|rlhf|kto|orpo|distill\w*)\b", re.IGN
 #: Software of the same trainer that does not have PEFT prepare a quantised base.
 _UNPREPARED = re.compile(r"fms-acceleration|accelerated|llama-?factory", re.IGNORECASE)
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
-#: How weights are kept, by words of the cell.
+#: How weights are kept, by words of the cell; of mixed precision alone, its trainer says.
 _KEPT = (
+    (re.compile(r"b?f(p|loat)?16 master"), "pure"),
     (re.compile(r"\bo2\b|master"), "half-weights"),
     (re.compile(r"weights[^;,]*(?<!no )\b(amp|autocast)\b(?! off)"), "narrow-autocast"),
     (re.compile(r"no amp|b?f(p|loat)?16 weights|-true|full bf16|optimizer states"), "pure"),
-    (re.compile(r"\bamp\b|mixed|fp32 weights"), "autocast"),
+    (re.compile(r"\bamp\b|-mixed|fp32 weights"), "autocast"),
 )
 
 
@@ -197,8 +198,8 @@ def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str
     settings = {**usual, **stated}
     if "lora_rank" in stated:
         settings.setdefault("training_format", "pure")
-    if (loss := usual.get("loss")) in ("wide", "shifted", "wide-shifted"):
-        as_usual = {"fused": f"fused-{loss}", "wide": loss}
+    if (loss := usual.get("loss")) in ("plain", "wide", "shifted", "wide-shifted"):
+        as_usual = {"wide": loss} | ({} if loss == "plain" else {"fused": f"fused-{loss}"})
         settings["loss"] = as_usual.get(settings["loss"], settings["loss"])
     if "lora_rank" not in stated:
         settings.pop("adapter_inputs", None)
@@ -371,6 +372,8 @@ def stated_precision(text: str) -> tuple[str, dict[str, str]]:
     ('bf16', {'frozen_weights': 'int4'})
     >>> stated_precision("fp16 O2 (fp32 master)"), stated_precision("bf16")
     (('fp16', {'training_format': 'half-weights'}), ('', {}))
+    >>> stated_precision("bf16-mixed"), stated_precision("bf16 or fp16 mixed")
+    (('bf16', {'training_format': 'autocast'}), ('bf16', {}))
     """
     words = text.lower()
     if not _MORE_THAN_ONE.search(words):
