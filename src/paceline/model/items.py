@@ -123,6 +123,12 @@ def as_items(workload: Workload, stated: StatedItem | None = None, *, typed: str
     return replace(workload, stated_item=str(stated)) if str(stated) else workload
 
 
+def denoises(workload: Workload) -> bool:
+    """Whether an item of inference is several steps of a denoiser."""
+    row = _row(workload.name, "") if workload.task == "infer" else None
+    return row is not None and bool(row["steps"])
+
+
 def _row(name: str, typed: str) -> Mapping[str, str] | None:
     """The first line for a model, and for what it was called."""
     for row in shipped_rows("model", "inference_items.csv"):

@@ -21,7 +21,7 @@ from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer
 from paceline.scoring.assumed import note_of, widening
 from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory, shown_memory
-from paceline.scoring.jobs import Cell, RowJob, row_job
+from paceline.scoring.jobs import Cell, RowJob, row_job, with_items
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.units import items_to_unit, units_of_time
 from paceline.scoring.rows import Row
@@ -108,12 +108,13 @@ def ask_cells(
         failed = Answer(entry=key.entry, reason=str(error))
         given = {cell.index: failed for cell in cells}
         return AskedRows(given=given, asked=(), calibration=calibration)
-    given = _of_services(key.entry, workload, cells, catalog, calibration)
+    pairs = with_items(cells, workload)
+    given = _of_services(key.entry, pairs, catalog, calibration)
     asked: list[tuple[Cell, RowJob]] = []
-    for cell in cells:
+    for cell, item in pairs:
         if cell.index in given:
             continue
-        one = asked_of(cell, workload, catalog, calibration)
+        one = asked_of(cell, item, catalog, calibration)
         if isinstance(one, str):
             given[cell.index] = Answer(entry=key.entry, device=cell.device.name, reason=one)
         else:
@@ -122,15 +123,13 @@ def ask_cells(
 
 
 def _of_services(
-    entry: str, workload: Workload, cells: Sequence[Cell], catalog: Catalog,
+    entry: str, pairs: Sequence[tuple[Cell, Workload]], catalog: Catalog,
     calibration: Calibration,
 ) -> dict[int, Answer]:  # fmt: skip
     """Answers to rows of what serves requests, by their places in the table."""
-    served = [cell for cell in cells if is_service(cell)]
-    if not served:
-        return {}
-    answers = answer_services(entry, workload, served, catalog, calibration=calibration)
-    return dict(zip((cell.index for cell in served), answers, strict=True))
+    served = [(cell, item) for cell, item in pairs if is_service(cell)]
+    answers = answer_services(entry, served, catalog, calibration=calibration)
+    return dict(zip((cell.index for cell, _ in served), answers, strict=True))
 
 
 def asked_of(

@@ -22,7 +22,7 @@ from paceline.scoring.answering import (
     under_limit,
 )
 from paceline.scoring.assumed import note_of
-from paceline.scoring.jobs import Cell
+from paceline.scoring.jobs import Cell, with_items
 from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.rows import Row
 from paceline.scoring.score import read_cell
@@ -110,8 +110,9 @@ def explain_row(
     traced = cached_workload(key, python=python)
     plain = calibration or builtin_calibration()
     published = calibration or as_published(plain)
-    is_pass = as_items(traced, typed=key.entry).passes != traced.passes
-    named = replace(traced, name=key.entry, stated_item=PASS if is_pass else traced.stated_item)
+    ((cell, item),) = with_items([cell], traced)
+    is_pass = item is traced and as_items(traced, typed=key.entry).passes != traced.passes
+    named = replace(item, name=key.entry, stated_item=PASS if is_pass else item.stated_item)
     asked = asked_of(cell, named, catalog, published)
     if isinstance(asked, str):
         raise _unanswered(number, asked)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from paceline.catalog.entities import Catalog, Device
+from paceline.model.graph.rows import with_rows
 from paceline.model.graph.workload import Workload
-from paceline.model.items import StatedItem, as_items
+from paceline.model.items import StatedItem, as_items, denoises
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.scoring.assumed import Assumed, widening
 from paceline.scoring.naming.models import UnresolvedRowError
@@ -73,6 +75,37 @@ class RowJob:
     assumed: tuple[Assumed, ...] = ()
     log_sigma: float = 0.0
     note: str = ""
+
+
+def with_items(cells: Sequence[Cell], workload: Workload) -> list[tuple[Cell, Workload]]:
+    """Rows with the workload whose items they count, where these are more than a pass.
+
+    A picture is all that its pipeline runs; pieces of what a graph is a cut of are read together.
+
+    Args:
+        cells: Rows of one model.
+        workload: A pass of it, as it was traced.
+    """
+    items: dict[float, Workload] = {}
+    found = []
+    for cell in cells:
+        passes = cell.reading.num_passes
+        is_item = denoises(workload) or (cell.reading.is_cut and workload.task == "infer")
+        if passes == 1.0 or not is_item:
+            found.append((cell, workload))
+            continue
+        if passes not in items:
+            items[passes] = _item(workload, passes)
+        whole = replace(cell, reading=replace(cell.reading, num_passes=1.0))
+        found.append((whole, items[passes]))
+    return found
+
+
+def _item(workload: Workload, passes: float) -> Workload:
+    if denoises(workload):
+        return as_items(workload, StatedItem(denoising_steps=round(passes)))
+    pieces = (replace(one, graph=with_rows(one.graph, passes)) for one in workload.passes)
+    return replace(workload, passes=tuple(pieces))
 
 
 def row_job(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:

@@ -386,7 +386,7 @@ def _with_pipeline(passes: RankPasses, summed: Mapping[str, FloatArray]) -> dict
     workload, first = passes.workload, next(iter(passes.lowered.values()))
     if not workload.beside_frac or first.configuration.compiler != "eager":
         return {}
-    longer = ("step_s", "per_token_s", "energy_j")
+    longer = ("step_s", "device_s", "host_s", "per_token_s", "energy_j")
     found = {name: summed[name] * (1.0 + workload.beside_frac) for name in longer}
     log_sigma = np.hypot(summed["log_sigma"], workload.beside_log_sigma)
     factor = np.exp(Z_80 * log_sigma)

@@ -171,3 +171,20 @@ def test_a_rate_that_was_kept_says_how_slow_steps_are() -> None:
         assert one.throughput_mid == pytest.approx(290.5 * rate, rel=0.05)
     assert slow.per_token is not None
     assert slow.per_token.p50_mid_s > 0.06
+
+
+def test_pieces_of_a_picture_are_read_together() -> None:
+    """One network over 1,200 pixels of a side, told as 16 of 300, is no sixteen steps of one."""
+    stream = {
+        "framework": "MLPerf Inference v1.1; TensorRT 8.0",
+        "precision": "int8",
+        "gpu": "A100 SXM4 80GB",
+        "unit": "ms latency",
+    }
+    whole, piece = _answers(
+        _row("scenario=single stream;concurrency=1", model="ssd-resnet34", **stream),
+        _row("scenario=single stream;concurrency=1", model="ssd300", **stream),
+    )
+    assert whole.step_mid_s is not None
+    assert piece.step_mid_s is not None
+    assert whole.step_mid_s < 8 * piece.step_mid_s

@@ -49,21 +49,21 @@ def is_service(cell: Cell) -> bool:
 
 
 def answer_services(
-    entry: str, workload: Workload, cells: Sequence[Cell], catalog: Catalog, *,
+    entry: str, pairs: Sequence[tuple[Cell, Workload]], catalog: Catalog, *,
     calibration: Calibration,
 ) -> list[Answer]:  # fmt: skip
     """Answers to rows with a scenario that run one model, in their order.
 
     Args:
         entry: The model as typed.
-        workload: The same, traced.
-        cells: The rows.
+        pairs: The rows, each with the model whose items it counts.
         catalog: Links.
         calibration: Of the predictor.
     """
-    weights = _weights_bytes(cells, workload, calibration)
+    weights = _weights_bytes(pairs, calibration)
     asked = [
-        _asked(cell, workload, catalog, bytes_) for cell, bytes_ in zip(cells, weights, strict=True)
+        _asked(cell, workload, catalog, bytes_)
+        for (cell, workload), bytes_ in zip(pairs, weights, strict=True)
     ]
     known = {_key(one.engine): one.engine for one in asked if isinstance(one, _Asked)}
     tables = engine_tables(
@@ -80,7 +80,7 @@ def answer_services(
             of_key,
             seen,
         )
-        for cell, one in zip(cells, asked, strict=True)
+        for (cell, _), one in zip(pairs, asked, strict=True)
     ]
 
 
@@ -106,13 +106,11 @@ def _asked(cell: Cell, workload: Workload, catalog: Catalog, weights_bytes: floa
     return _Asked(cell=cell, load=load, engine=engine)
 
 
-def _weights_bytes(
-    cells: Sequence[Cell], workload: Workload, calibration: Calibration
-) -> list[float]:
+def _weights_bytes(pairs: Sequence[tuple[Cell, Workload]], calibration: Calibration) -> list[float]:
     """Weights of each row's model in its precision; not a number where no row needs them."""
     known: dict[Hashable, float] = {}
     found = []
-    for cell in cells:
+    for cell, workload in pairs:
         how = cell.reading.configuration
         needs = workload.generates and cell.row.num_devices > 1 and not states_ranks(cell)
         if needs and how not in known:
@@ -127,7 +125,8 @@ def _key(engine: RowEngine) -> Hashable:
     job, machine = engine.job, engine.machine
     lengths = (job.seq, job.prompt_tokens, job.profile, job.habits)
     link = machine.device_link.name if machine.device_link else ""
-    return job.configuration, str(job.strategy), *lengths, id(machine.device), link
+    how = (job.configuration, str(job.strategy), id(job.workload))
+    return *how, *lengths, id(machine.device), link
 
 
 def _answer(
