@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import paceline
@@ -11,8 +13,9 @@ from paceline.planning.forecast.services import ServiceCell
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.reporting.pages.changes import load_section
 from paceline.scoring.completion import completed
+from paceline.scoring.jobs import Cell
 from paceline.scoring.rows import parse_row
-from paceline.scoring.score import predict_rows
+from paceline.scoring.score import predict_rows, read_cell
 from paceline.stack.engines import find_engine
 
 _DEVICE = "H100 SXM5 80GB"
@@ -157,3 +160,32 @@ def test_a_first_token_sooner_than_its_way_is_refused_with_the_way() -> None:
     with pytest.raises(NoOfferError, match="the way of a request to vLLM") as caught:
         paceline.plan("llama-3-8b", rps=_RATE, ttft="0.1ms", device=_DEVICE, max_devices=1)
     assert "--ttft 100ms" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("stated", "framework", "compiler"),
+    [("MLPerf Inference v4.1; TensorRT 10.2", "tensorrt", ""), ("diffusers", "torch", "eager")],
+)
+def test_a_picture_of_a_stream_takes_what_predict_says(
+    stated: str, framework: str, compiler: str
+) -> None:
+    grid = paceline.predict(
+        "sdxl", task="infer", device=_DEVICE, batch=[1], precision="fp16",
+        compiler=compiler or None, denoising_steps=20, framework=framework,
+    )  # fmt: skip
+    row = {
+        "model": "stable-diffusion-xl",
+        "task": "infer",
+        "framework": stated,
+        "precision": "fp16",
+        "gpu": _DEVICE,
+        "n_gpus": "1",
+        "unit": "images/s",
+        "compiler_flags": "channels_last",
+        "extra": "scenario=single stream;concurrency=1;inference_steps=20",
+    }
+    cell = read_cell(0, parse_row(completed(row)), load_catalog())
+    assert isinstance(cell, Cell)
+    answer = predict_rows([cell.row], catalog=load_catalog(), calibration=builtin_calibration())[0]
+    level = math.exp(cell.reading.log_level)
+    assert answer.step_mid_s == pytest.approx(grid.cells[0].step_s.mid * level, rel=1e-6)

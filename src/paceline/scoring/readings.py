@@ -30,8 +30,9 @@ __all__ = ["ENGINES", "Reading", "UnresolvedRowError", "on_device", "read_job"]
 _FUSED_ATTENTION_SINCE = 2.0
 #: Frameworks that came with fused attention or after it.
 _FUSES_ATTENTION = (
-    r"vllm|sglang|tensorrt-llm|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|"
-    r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|torchao|llama-recipes|\btimm\b|jax|maxtext"
+    r"vllm|sglang|tensorrt|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|onediff|"
+    r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|torchao|llama-recipes|\btimm\b|jax|flax|"
+    r"maxtext"
 )
 #: Of Transformers since it takes PyTorch's fused attention by itself (4.36, December 2023).
 _TRANSFORMERS_OF_OLD = re.compile(r"transformers v?4\.([12]?\d|3[0-5])\b", re.IGNORECASE)
@@ -215,13 +216,14 @@ def _framework_line(framework: str, task: str, flags: str) -> dict[str, str] | N
 
 def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
+    compiler = compilers[framework["compiler"]]
     checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
     plain = Configuration(
         precision=resolve_precision(row),
-        compiler=compilers[framework["compiler"]],
+        compiler=compiler,
         checkpointing=checkpointing,
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
-        channels_last=bool(_CHANNELS_LAST.search(row.flags)),
+        channels_last=_is_channels_last(row, compiler),
         attention=_attention(row),
         optimizer_kernel=optimizer_kernel_of(row.framework),
         training_format="pure" if _is_pure(row) else "autocast",
@@ -234,6 +236,11 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
     tuned = _tuned(row, plain, has_adapters=model.has_adapters)
     asked = read_settings(row.rewrite, tuned)
     return replace(asked, lora_rank=0, lora_modules=()) if model.has_adapters else asked
+
+
+def _is_channels_last(row: Row, compiler: Compiler) -> bool:
+    """Whether convolutions run in NHWC: as the row says, or as builders of engines choose."""
+    return compiler == "tensorrt" or bool(_CHANNELS_LAST.search(row.flags))
 
 
 def _is_pure(row: Row) -> bool:

@@ -97,7 +97,7 @@ class EngineProfile:
     title: str
     framework: str
     host: str = "torch"
-    compiler: Literal["compiled"] | None = None
+    compiler: Literal["compiled", "tensorrt"] | None = None
     platforms: tuple[str, ...] = ()
     serves: bool = False
     is_own: bool = False

@@ -51,10 +51,14 @@ def test_every_family_names_a_profile_and_no_profile_is_hidden_by_one():
 
 
 @pytest.mark.parametrize("model", ["vgg16", "bert-large"])
-def test_own_kernels_are_said_to_stand_for_compiled_pytorch(model):
-    found = grid(model, "a100", framework="tensorrt")
-    assert {cell.compiler for cell in found.cells} == {"compiled"}
-    assert any("TensorRT has kernels of its own" in one for one in found.assumptions)
+@pytest.mark.parametrize(
+    ("framework", "compiler"), [("tensorrt", "tensorrt"), ("onnxruntime", "compiled")]
+)
+def test_own_kernels_are_said_to_stand_for_pytorchs(model, framework, compiler):
+    found = grid(model, "a100", framework=framework)
+    assert {cell.compiler for cell in found.cells} == {compiler}
+    assert any(f"{find_engine(framework).title} has kernels of its own" in one
+               for one in found.assumptions)  # fmt: skip
 
 
 @pytest.mark.parametrize(("framework", "device"), [("tensorrt", "mi250x"), ("openvino", "t4")])

@@ -82,7 +82,11 @@ def kernels_words(goal: Goal) -> str:
     """Whose kernels stand for those of a loop that was in no table; empty of all else."""
     loop = goal.engine
     if loop is not None and loop.is_own:
-        return f"{loop.title} has kernels of its own: predicted as compiled PyTorch runs the graph"
+        inside = ", with short chains inside products" if loop.compiler == "tensorrt" else ""
+        return (
+            f"{loop.title} has kernels of its own: predicted as compiled PyTorch runs the graph"
+            f"{inside}"
+        )
     if loop is None or loop.serves or loop.host == loop.framework:
         return ""
     like = engines()[loop.host].title
