@@ -39,7 +39,7 @@ def test_sides_are_counted_from_the_first_and_others_are_refused_with_their_neig
 def test_a_model_whose_operations_change_with_the_side_is_not_written(tmp_path):
     others = [load_workload(name, task="infer") for name in ("lstm", "mnist-cnn")]
     sides = Sides(usual=2, first=2, step=1, least=1)
-    with pytest.raises(ValueError, match="changes with the side"):
+    with pytest.raises(ValueError, match="change with the side"):
         save_sides([others[0], *[others[1]] * 4], sides, tmp_path / "no.npz")
 
 

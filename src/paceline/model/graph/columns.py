@@ -1,87 +1,91 @@
-"""Columns of integers as workload files keep them: what differs from one block to the next.
+"""Columns of whole numbers as workload files keep them: small numbers that repeat.
 
-The blocks of a network refer to each other alike. So the differences of a column repeat from block
-to block, or grow by as much each time; after differences over the length of a block, little but
-zeros is left. Blocks of the forward pass, of the backward pass and of the update have lengths of
-their own.
+A column is its length, its number of planes, and a plane for each byte of its numbers, the lowest
+first. A sign is the lowest bit, so that small numbers need one plane.
 """
 
 from __future__ import annotations
 
-import zlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-IntColumn = npt.NDArray[np.int32]
-#: Longest block that is looked for, and how many lengths of blocks a column may have.
-_MAX_LAG, _MAX_LAGS = 1500, 4
-#: Lengths of blocks that are tried at a time.
-_NUM_TRIED = 8
-#: What another length must save to be worth its mention.
-_WORTHWHILE_BYTES = 16
+from paceline.model.graph.graph import IntArray
+
+_LENGTH_BYTES, _MAX_PLANES = 4, 8
 
 
-def packed(column: IntColumn) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
-    """A column as bytes that compress well: a row for each byte of its differences.
-
-    Returns:
-        Rows, (4, len(column)), and the lags of the differences after those of neighbours.
-    """
-    left = _differences(column, 1)
-    lags: tuple[int, ...] = ()
-    while len(lags) < _MAX_LAGS:
-        tried = [(_packed_bytes(_differences(left, lag)), lag) for lag in _likely_lags(left)]
-        least, lag = min(tried, default=(_packed_bytes(left), 0))
-        if least > _packed_bytes(left) - _WORTHWHILE_BYTES:
-            break
-        left, lags = _differences(left, lag), (*lags, lag)
-    return _planes(left), lags
+def written(columns: Sequence[npt.NDArray[np.integer] | npt.NDArray[np.bool_]]) -> bytes:
+    """Columns as bytes, one after the other."""
+    return b"".join(_written(one.astype(np.int64)) for one in columns)
 
 
-def unpacked(planes: npt.NDArray[np.uint8], lags: tuple[int, ...]) -> IntColumn:
-    """The column that `packed` took apart.
+def read(content: bytes) -> Iterator[IntArray]:
+    """The columns that `written` wrote.
 
     Raises:
-        ValueError: Rows or lags that it never makes.
+        ValueError: Content that it never makes.
     """
-    if planes.dtype != np.uint8 or planes.ndim != 2 or len(planes) != 4:
-        raise ValueError(f"planes of type {planes.dtype} and shape {planes.shape}")
-    if len(lags) > _MAX_LAGS or not all(1 <= lag <= _MAX_LAG for lag in lags):
-        raise ValueError(f"lags of {lags}")
-    column = np.ascontiguousarray(planes.T).view("<i4").reshape(-1)
-    for lag in (*reversed(lags), 1):
-        column = _summed(column, lag)
+    start = 0
+    while start < len(content):
+        length = int.from_bytes(content[start : start + _LENGTH_BYTES], "little")
+        num_planes = content[start + _LENGTH_BYTES]
+        start += _LENGTH_BYTES + 1
+        end = start + length * num_planes
+        if end > len(content) or not 1 <= num_planes <= _MAX_PLANES:
+            raise ValueError(f"{num_planes} planes of {length} numbers end before they should")
+        planes = np.frombuffer(content[start:end], dtype=np.uint8).reshape(num_planes, length)
+        yield _column(planes)
+        start = end
+
+
+def references(numbers: IntArray) -> IntArray:
+    """Each number as a reference: 0 is one above the highest so far, ``n`` is ``n`` below that.
+
+    What is further above is negative. The highest before the first is -1.
+
+    >>> references(np.array([0, 1, 0, 2, 5, 4])).tolist()
+    [0, 0, 2, 0, -2, 2]
+    """
+    highest = np.maximum.accumulate(np.concatenate(([-1], numbers)))[:-1]
+    back: IntArray = highest + 1 - numbers
+    return back
+
+
+def steps(numbers: npt.NDArray[np.integer]) -> IntArray:
+    """What each number is above the one before it; the first is above 0. `numpy.cumsum` undoes it.
+
+    >>> steps(np.array([3, 4, 2])).tolist()
+    [3, 1, -2]
+    """
+    wide = numbers.astype(np.int64)
+    apart: IntArray = wide - np.concatenate(([0], wide))[:-1]
+    return apart
+
+
+def referred(back: IntArray) -> IntArray:
+    """The numbers of these `references`.
+
+    >>> referred(np.array([0, 0, 2, 0, -2, 2])).tolist()
+    [0, 1, 0, 2, 5, 4]
+    """
+    rises = np.where(back <= 0, 1 - back, 0)
+    numbers: IntArray = np.cumsum(rises) - rises - back
+    return numbers
+
+
+def _written(column: IntArray) -> bytes:
+    unsigned = ((column << 1) ^ (column >> 63)).view(np.uint64)
+    num_planes = max((int(unsigned.max(initial=0)).bit_length() + 7) // 8, 1)
+    planes = unsigned.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :num_planes].T
+    return len(column).to_bytes(_LENGTH_BYTES, "little") + bytes([num_planes]) + planes.tobytes()
+
+
+def _column(planes: npt.NDArray[np.uint8]) -> IntArray:
+    unsigned = planes[0].astype(np.uint64)
+    for number in range(1, len(planes)):
+        unsigned |= planes[number].astype(np.uint64) << np.uint64(8 * number)
+    column: IntArray = (unsigned >> np.uint64(1)).view(np.int64)
+    column ^= -(unsigned & np.uint64(1)).view(np.int64)
     return column
-
-
-def _likely_lags(column: IntColumn) -> list[int]:
-    """Lags at which most of a column repeats or grows evenly, the likeliest first."""
-    longest = min(len(column) // 3, _MAX_LAG)
-    num_even = [_num_even(column, lag) for lag in range(1, longest + 1)]
-    return [int(index) + 1 for index in np.argsort(num_even, kind="stable")[::-1][:_NUM_TRIED]]
-
-
-def _num_even(column: IntColumn, lag: int) -> int:
-    """How many values differ from the one ``lag`` before as that one does from its own."""
-    steps = column[lag:] - column[:-lag]
-    return int(np.count_nonzero(steps[lag:] == steps[:-lag]))
-
-
-def _differences(column: IntColumn, lag: int) -> IntColumn:
-    """What differs from what stands ``lag`` before; the first ones stay. Overflow wraps around."""
-    return np.concatenate([column[:lag], column[lag:] - column[:-lag]])
-
-
-def _summed(column: IntColumn, lag: int) -> IntColumn:
-    """The column whose `_differences` these are."""
-    rows = np.pad(column, (0, -len(column) % lag)).reshape(-1, lag)
-    return np.cumsum(rows, axis=0, dtype=np.int32).reshape(-1)[: len(column)]
-
-
-def _planes(column: IntColumn) -> npt.NDArray[np.uint8]:
-    return column.astype("<i4").view(np.uint8).reshape(len(column), 4).T
-
-
-def _packed_bytes(column: IntColumn) -> int:
-    return len(zlib.compress(np.ascontiguousarray(_planes(column)).tobytes()))

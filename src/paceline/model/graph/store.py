@@ -1,4 +1,4 @@
-"""Workload files: NPZ arrays without pickle and a JSON header, in one file.
+"""Workload files: columns of whole numbers and a JSON header, in one file.
 
 A workload can be shared without its code. Whoever reads one trusts nothing in it: sizes are
 checked before anything is decompressed, and pointers before anything follows them.
@@ -9,41 +9,30 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.columns import IntColumn, packed, unpacked
-from paceline.model.graph.graph import FloatArray, Graph, OpTable, StorageTable, TensorTable
-from paceline.model.graph.sides import Sides, at_position, differences, input_bytes
+from paceline.model.graph.columns import read, steps, written
+from paceline.model.graph.graph import Graph, IntArray
+from paceline.model.graph.packing import pack, unpack
+from paceline.model.graph.sides import Sides, input_bytes
 from paceline.model.graph.workload import Pass, ReferenceJob, Workload
 from paceline.writing import whole_file
 
-FORMAT_VERSION = 3
-#: Version 1 has columns of integers as they are, each a file of the archive; version 2 has their
-#: differences, without lags.
-_KNOWN_VERSIONS = (1, 2, FORMAT_VERSION)
+FORMAT_VERSION = 4
 _MAX_FILE_BYTES = 64 * 2**20
 _MAX_ARRAY_BYTES = 512 * 2**20
 _HEADER, _COLUMNS = "workload.json", "columns.bin"
-_PLANES = ".planes"
-_Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
-_TABLES: tuple[tuple[str, type], ...] = (
-    ("ops", OpTable), ("tensors", TensorTable), ("storages", StorageTable),
-)  # fmt: skip
-_DTYPES: Mapping[str, str] = {
-    "kind": "int16", "variant": "int16", "phase": "int8", "module": "int32", "flop": "float64",
-    "dims": "float64", "input_start": "int32", "input_tensor": "int32", "output_start": "int32",
-    "output_tensor": "int32", "storage": "int32", "elements": "float64", "dtype": "int8",
-    "owner": "int8", "birth": "int32", "death": "int32", "is_saved": "bool",
-    "is_trainable": "bool", "is_wide": "bool",
-}  # fmt: skip
+#: A number in a module's name, as it is written again.
+_NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,8})(?!\d)")
 
 
 def save_workload(workload: Workload, path: Path) -> None:
@@ -71,19 +60,14 @@ def _save(usual: Workload, all_sides: Sequence[Workload], path: Path, **more: An
         raise InvalidInputError(
             f"`{path}` would not be taken for a workload file", hint="end its name with .npz"
         )
-    columns = {
-        f"{number}.{table}.{name}": array
-        for number in range(len(usual.passes))
-        for table, _ in _TABLES
-        for name, array in _packed(
-            [getattr(one.passes[number].graph, table) for one in all_sides]
-        ).items()
-    }
-    header = {**_header(usual), **more, "columns": list(columns)}
+    header, columns = _header(usual), []
+    for number, one in enumerate(usual.passes):
+        header["passes"][number]["modules"], names = _written_names(one.graph.modules)
+        columns += [*names, *pack([other.passes[number].graph for other in all_sides])]
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, _HEADER, json.dumps(header, ensure_ascii=False).encode())
-        _add(archive, _COLUMNS, b"".join(map(_npy, columns.values())))
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        _add(archive, _HEADER, json.dumps(header | more, ensure_ascii=False).encode())
+        _add(archive, _COLUMNS, written(columns))
     with whole_file(path) as draft:
         draft.write_bytes(content.getvalue())
 
@@ -110,7 +94,8 @@ def read_workload(path: Path, *, side: int | None = None) -> Workload:
             hint="write one with `paceline trace MODEL --save FILE`",
         ) from error
     except (zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, EOFError,
-            NotImplementedError, RuntimeError, AttributeError, zlib.error) as error:  # fmt: skip
+            NotImplementedError, RuntimeError, AttributeError, StopIteration,
+            zlib.error) as error:  # fmt: skip
         raise _broken(path, f"{type(error).__name__}: {error}") from error
 
 
@@ -134,15 +119,15 @@ def _broken(path: Path, reason: str) -> InvalidInputError:
 
 def _workload(members: Mapping[str, bytes], side: int | None) -> Workload:
     header = json.loads(members[_HEADER])
-    if header["format_version"] not in _KNOWN_VERSIONS:
+    if header["format_version"] != FORMAT_VERSION:
         raise ValueError(f"format version {header['format_version']}, known is {FORMAT_VERSION}")
     sides = Sides(**header["sides"]) if "sides" in header else None
     asked = sides.usual if sides is not None and side is None else side
     position = None
     if sides is not None and asked is not None:
         position = sides.position(asked, name=header["name"])
-    columns = _columns(header, members)
-    passes = tuple(_pass(columns, n, one, position) for n, one in enumerate(header["passes"]))
+    columns = read(members[_COLUMNS])
+    passes = tuple([_pass(columns, one, position) for one in header["passes"]])
     job = header["reference_job"]
     fields = {f.name: header[f.name] for f in dataclasses.fields(Workload) if f.name in header}
     workload = Workload(
@@ -157,32 +142,16 @@ def _workload(members: Mapping[str, bytes], side: int | None) -> Workload:
     )
 
 
-def _columns(header: Mapping[str, Any], members: Mapping[str, bytes]) -> _Columns:
-    """Columns of all tables by name; those of version 1 are members of their own."""
-    if "columns" not in header:
-        files = (name for name in members if name.endswith(".npy"))
-        return {name.removesuffix(".npy"): _array(io.BytesIO(members[name])) for name in files}
-    content = io.BytesIO(members[_COLUMNS])
-    return {str(name): _array(content) for name in header["columns"]}
-
-
-def _pass(columns: _Columns, number: int, header: Mapping[str, Any], position: int | None) -> Pass:
-    tables = {}
-    for table, kind in _TABLES:
-        prefix = f"{number}.{table}."
-        arrays = {
-            name.removeprefix(prefix): array
-            for name, array in columns.items()
-            if name.startswith(prefix)
-        }
-        tables[table] = kind(**_unpacked(arrays, position))
+def _pass(columns: Iterator[IntArray], header: Mapping[str, Any], position: int | None) -> Pass:
+    modules = _names(header["modules"], columns)
+    tables = unpack(columns, position=position)
     graph = Graph(
         name=str(header["graph"]),
         variables=(str(header["variables"][0]), str(header["variables"][1])),
-        modules=tuple(map(str, header["modules"])),
-        ops=tables["ops"],
-        tensors=tables["tensors"],
-        storages=tables["storages"],
+        modules=modules,
+        ops=tables.ops,
+        tensors=tables.tensors,
+        storages=tables.storages,
     )
     _check(graph)
     return Pass(
@@ -231,89 +200,41 @@ def _header(workload: Workload) -> dict[str, Any]:
                 "runs_on": one.runs_on,
                 "graph": one.graph.name,
                 "variables": list(one.graph.variables),
-                "modules": list(one.graph.modules),
             }
             for one in workload.passes
         ],
     }
 
 
-def _packed(tables: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
-    """Arrays of a table; rows of coefficients, at all sides at once, as distinct rows and an index.
+def _written_names(modules: Sequence[str]) -> tuple[list[list[str]], list[IntArray]]:
+    """Names of modules as what stands between their numbers, and columns of both.
 
-    Raises:
-        ValueError: What are no coefficients differs between the sides.
+    Columns: which of the distinct names each module has, and its first number, its second and so
+    on, each as the step from that of the module before it.
     """
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for field in dataclasses.fields(tables[0]):
-        array, *others = (getattr(table, field.name) for table in tables)
-        if array.dtype == np.float64:
-            rows, index = _distinct(_over_sides(array, *others) if others else array)
-            arrays |= {f"{field.name}.rows": rows, **_as_planes(f"{field.name}.index", index)}
-        elif not all(np.array_equal(array, other) for other in others):
-            raise ValueError(f"`{field.name}` changes with the side")
-        elif array.dtype == np.int32:
-            arrays |= _as_planes(field.name, array)
-        else:
-            arrays[field.name] = array
-    return arrays
+    split = [_NUMBER.split(name) for name in modules]
+    plain = list(dict.fromkeys(tuple(parts[::2]) for parts in split))
+    place = {parts: number for number, parts in enumerate(plain)}
+    numbers = [[int(parts[at]) for parts in split if len(parts) > at] for at in _places(plain)]
+    which = np.array([place[tuple(parts[::2])] for parts in split], dtype=np.int64)
+    return [list(parts) for parts in plain], [which, *(steps(np.array(one)) for one in numbers)]
 
 
-def _as_planes(name: str, column: IntColumn) -> dict[str, npt.NDArray[Any]]:
-    """A column of integers by its name in the file, which has its lags: ``storage.planes+187``."""
-    planes, lags = packed(column)
-    return {"+".join([f"{name}{_PLANES}", *map(str, lags)]): planes}
+def _names(plain: Sequence[Sequence[str]], columns: Iterator[IntArray]) -> tuple[str, ...]:
+    """The names that `_written_names` took apart."""
+    which = next(columns).tolist()
+    numbers = [iter(np.cumsum(next(columns)).tolist()) for _ in _places(plain)]
+    return tuple(_name(plain[one], numbers) for one in which)
 
 
-def _over_sides(*arrays: FloatArray) -> FloatArray:
-    """Coefficients at all sides, as differences: those of higher orders are mostly zero."""
-    return differences(np.stack(arrays, axis=1))
+def _name(parts: Sequence[str], numbers: Sequence[Iterator[int]]) -> str:
+    between = zip(numbers, parts[1:], strict=False)
+    return str(parts[0]) + "".join(f"{next(number)}{part}" for number, part in between)
 
 
-def _distinct(array: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
-    """Distinct rows, and the number of each row among them."""
-    flat = array.reshape(len(array), int(np.prod(array.shape[1:])))
-    distinct, index = np.unique(flat, axis=0, return_inverse=True)
-    return distinct.reshape(-1, *array.shape[1:]), index.reshape(-1).astype(np.int32)
-
-
-def _unpacked(
-    arrays: Mapping[str, npt.NDArray[Any]], position: int | None
-) -> dict[str, npt.NDArray[Any]]:
-    columns = {}
-    for name, array in arrays.items():
-        field, is_packed, lags = name.partition(_PLANES)
-        columns[field] = unpacked(array, _lags(lags)) if is_packed else array
-    whole_arrays = {}
-    for name, array in columns.items():
-        field, _, part = name.partition(".")
-        if part == "index":
-            continue
-        whole = array
-        if part == "rows":
-            rows = array if position is None else at_position(array.astype(np.float64), position)
-            whole = rows[columns[f"{field}.index"]]
-        if whole.dtype != np.dtype(_DTYPES[field]):
-            raise ValueError(f"`{field}` is of type {whole.dtype}")
-        whole_arrays[field] = whole
-    return whole_arrays
-
-
-def _lags(text: str) -> tuple[int, ...]:
-    """Lags at the end of a column's name, ``+187+99``."""
-    return tuple(map(int, text.split("+")[1:]))
-
-
-def _npy(array: npt.NDArray[Any]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _array(content: io.BytesIO) -> npt.NDArray[Any]:
-    """The next array of a stream."""
-    array: npt.NDArray[Any] = np.load(content, allow_pickle=False)
-    return array
+def _places(plain: Sequence[Sequence[str]]) -> range:
+    """Where numbers stand in the longest of the names, once they are split."""
+    return range(1, 2 * max(map(len, plain), default=1) - 1, 2)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
