@@ -45,7 +45,6 @@ PLAIN: Way = ("torch", "eager")
 
 #: What the engines' optimizers are called where models are traced: their SGD has momentum.
 _TRACED_OPTIMIZERS = {"sgd": "sgd-momentum", "sgd-plain": "sgd"}
-_FP32_BYTES = 4
 #: Outcomes of cells that no prediction is set beside: their models may not even build.
 _NOT_RUN = frozenset({"failed", "skipped"})
 #: Share of its cores below which a step was slowed by others, and teaches nothing.
@@ -179,12 +178,9 @@ def local_step_s(
 
 
 def local_memory_bytes(
-    workload: Workload, *, batch: int, seq: int, microbatches: int, held_bytes: float
+    workload: Workload, *, batch: int, seq: int, microbatches: int, held_bytes: float, heap: str
 ) -> Interval:
     """Peak of a training process on a CPU in FP32: low, median and the bound at 95 %.
-
-    The bound holds if gradients of the step before are kept until the backward pass, as where a
-    script drops them after its forward pass.
 
     Args:
         workload: What is trained.
@@ -192,10 +188,11 @@ def local_memory_bytes(
         seq: Tokens of a sequence; 1 without any.
         microbatches: Of a step.
         held_bytes: What the process held with its parameters, before its first step.
+        heap: Whose heap it has, as ``glibc 2.36``.
     """
+    step = _lowered_here(workload, accumulates=microbatches > 1)
     return begun_process_bytes(
-        *(_lowered_here(workload, accumulates=keeps) for keeps in (microbatches > 1, True)),
-        batch=batch, seq=seq, began_bytes=held_bytes - _FP32_BYTES * workload.num_parameters,
+        workload.passes[0].graph, step, batch=batch, seq=seq, began_bytes=held_bytes, heap=heap
     )  # fmt: skip
 
 

@@ -93,23 +93,26 @@ def _on_this_cpu(job: CapturedJob, workload: Workload, device: Mapping[str, Any]
             hint=f"`paceline ceilings --devices {job.world_size}` does",
         )
     told = Expectation(source=model.name, step_s=_plain(step_s))
-    held_bytes = float(device.get("held_bytes") or 0.0)
-    return _with_memory(told, job, workload, held_bytes, device.get("memory_bytes"))
+    return _with_memory(told, job, workload, device)
 
 
 def _with_memory(
-    told: Expectation, job: CapturedJob, workload: Workload, held_bytes: float, limit: object
+    told: Expectation, job: CapturedJob, workload: Workload, device: Mapping[str, Any]
 ) -> Expectation:
     """The same with the process's memory, where it is known what the process began with."""
+    held_bytes = float(device.get("held_bytes") or 0.0)
     if not held_bytes:
         return told
     memory_bytes = local_memory_bytes(
         workload, batch=job.batch, seq=job.seq or 1, microbatches=job.microbatches,
-        held_bytes=held_bytes,
+        held_bytes=held_bytes, heap=str(device.get("heap") or ""),
     )  # fmt: skip
-    machine_bytes = probe_host().host_memory_bytes
-    allowed = min(machine_bytes, float(limit)) if isinstance(limit, int) else machine_bytes
-    return replace(told, memory_bytes=memory_bytes, capacity_bytes=allowed)
+    allowed_bytes = probe_host().host_memory_bytes
+    if limit := device.get("memory_bytes"):
+        # A limit of data counts neither code nor files that are held, but room that is not used.
+        uncounted_bytes = held_bytes - float(device.get("data_bytes") or held_bytes)
+        allowed_bytes = min(allowed_bytes, float(limit) + uncounted_bytes)
+    return replace(told, memory_bytes=memory_bytes, capacity_bytes=allowed_bytes)
 
 
 def _plain(step_s: Interval) -> Interval:

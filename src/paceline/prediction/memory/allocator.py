@@ -10,14 +10,14 @@ Source: c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`, 
 
 from __future__ import annotations
 
-import bisect
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
 from paceline.model.lowering import Lifetimes
+from paceline.prediction.memory.free_blocks import Block, FreeBlocks
 
 _ROUND = 512
 _SMALL_LIMIT = 2**20
@@ -50,48 +50,10 @@ class _OutOfMemoryError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class _Block:
-    """Part of a segment; neighbours in the same segment are linked."""
+class _Pool(FreeBlocks):
+    """Free blocks of one size class."""
 
-    size_bytes: int
-    address: int
-    previous: _Block | None = None
-    following: _Block | None = None
-    is_free: bool = True
-
-    def absorb_following(self) -> None:
-        """The neighbour behind becomes a part of this block."""
-        assert self.following is not None
-        self.size_bytes += self.following.size_bytes
-        self.following = self.following.following
-        if self.following:
-            self.following.previous = self
-
-
-@dataclass(slots=True, eq=False)
-class _Pool:
-    """Free blocks of one size class, by size and address."""
-
-    is_small: bool
-    keys: list[tuple[int, int]] = field(default_factory=list)
-    blocks: dict[int, _Block] = field(default_factory=dict)
-
-    def add(self, block: _Block) -> None:
-        """A block becomes free."""
-        block.is_free = True
-        bisect.insort(self.keys, (block.size_bytes, block.address))
-        self.blocks[block.address] = block
-
-    def remove(self, block: _Block) -> None:
-        """A free block is in use."""
-        block.is_free = False
-        del self.keys[bisect.bisect_left(self.keys, (block.size_bytes, block.address))]
-        del self.blocks[block.address]
-
-    def best_fit(self, size_bytes: int) -> _Block | None:
-        """The smallest free block of at least ``size_bytes``, at the lowest address."""
-        place = bisect.bisect_left(self.keys, (size_bytes, -1))
-        return self.blocks[self.keys[place][1]] if place < len(self.keys) else None
+    is_small: bool = False
 
     def splits(self, remaining: int) -> bool:
         """Whether what is left of a block in bytes becomes a block of its own."""
@@ -108,44 +70,31 @@ class _Allocator:
         self.allocated_bytes = self.peak_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
 
-    def take(self, num_bytes: int) -> _Block:
+    def take(self, num_bytes: int) -> Block:
         """Allocate a tensor."""
         size_bytes = _round_up(max(num_bytes, 1), _ROUND)
         pool = self._pools[size_bytes <= _SMALL_LIMIT]
         block = pool.best_fit(size_bytes) or self._new_segment(pool, size_bytes)
         pool.remove(block)
-        left_bytes = block.size_bytes - size_bytes
-        if pool.splits(left_bytes):
-            rest = _Block(left_bytes, block.address + size_bytes, block, block.following)
-            if rest.following:
-                rest.following.previous = rest
-            block.size_bytes, block.following = size_bytes, rest
-            pool.add(rest)
+        if pool.splits(block.size_bytes - size_bytes):
+            pool.add(block.cut(size_bytes))
         self.allocated_bytes += block.size_bytes
         self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
         return block
 
-    def give_back(self, block: _Block, num_bytes: int) -> None:
+    def give_back(self, block: Block, num_bytes: int) -> None:
         """Free the tensor of ``num_bytes`` that a block holds, and join it with free neighbours."""
         pool = self._pools[_round_up(max(num_bytes, 1), _ROUND) <= _SMALL_LIMIT]
         self.allocated_bytes -= block.size_bytes
-        before, after = block.previous, block.following
-        if after is not None and after.is_free:
-            pool.remove(after)
-            block.absorb_following()
-        if before is not None and before.is_free:
-            pool.remove(before)
-            before.absorb_following()
-            block = before
-        pool.add(block)
+        pool.add(pool.joined(block))
 
-    def _new_segment(self, pool: _Pool, size_bytes: int) -> _Block:
+    def _new_segment(self, pool: _Pool, size_bytes: int) -> Block:
         segment_bytes = _segment_bytes(size_bytes)
         if self.reserved_bytes + segment_bytes > self._capacity_bytes:
             self._release_free_segments()
         if self.reserved_bytes + segment_bytes > self._capacity_bytes:
             raise _OutOfMemoryError
-        block = _Block(segment_bytes, self._next_address)
+        block = Block(segment_bytes, self._next_address)
         self._next_address += segment_bytes + _ROUND
         self.reserved_bytes += segment_bytes
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
@@ -188,7 +137,7 @@ def replay(
             allocator.take(int(sizes[row]))
         for length in _lengths(seq) if varies else [seq] * num_steps:
             sizes = lifetimes.bytes_at(batch, length)
-            _run_step(allocator, _events(lifetimes, sizes), sizes)
+            _run_step(allocator, storage_events(lifetimes, sizes), sizes)
     except _OutOfMemoryError:
         fits = False
     return ReplayedPeak(
@@ -208,7 +157,7 @@ def _lengths(longest: float) -> list[float]:
 
 
 def _run_step(allocator: _Allocator, events: list[int], sizes: FloatArray) -> None:
-    held: dict[int, _Block] = {}
+    held: dict[int, Block] = {}
     for row in events:
         if row >= 0:
             held[row] = allocator.take(int(sizes[row]))
@@ -218,7 +167,7 @@ def _run_step(allocator: _Allocator, events: list[int], sizes: FloatArray) -> No
         allocator.give_back(block, int(sizes[row]))
 
 
-def _events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
+def storage_events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
     """Rows as they are allocated, and their complements as they are freed, in order of time."""
     passing = np.flatnonzero((sizes > 0) & ~lifetimes.is_resident())
     birth, death = lifetimes.birth[passing], lifetimes.death[passing]

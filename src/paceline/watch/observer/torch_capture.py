@@ -36,8 +36,9 @@ _INTEGERS = ("torch.int64", "torch.int32")
 class Capture:
     """Watches until each optimizer has stepped once, then writes what it saw."""
 
-    def __init__(self, log, torch):
+    def __init__(self, log, torch, begins):
         self.log = log
+        self.begins = begins
         self.torch = torch
         self.is_done = False
         self.optimizers = []
@@ -54,11 +55,14 @@ class Capture:
         if not self.is_done and not any(one is optimizer for one in self.optimizers):
             self.optimizers.append(optimizer)
             self._has_looked = False
+            self.begins()
 
     def batch(self, iterator):
         """A batch has come: the models that it goes to are looked for before they are called."""
         if self.is_done or not self.optimizers:
             return
+        if not self._has_looked:
+            self.begins()
         sampler = getattr(iterator, "_index_sampler", None)
         self.loader = {
             "num_workers": getattr(iterator, "_num_workers", None),

@@ -4,6 +4,7 @@ Standard library and torch only; runs in the user's Python. No function of PyTor
 the user is called through one of ours, so that no traceback shows a frame of the observer.
 """
 
+import importlib
 import operator
 import resource
 import sys
@@ -31,7 +32,7 @@ def install(log):
     from torch.utils.data import dataloader
 
     marks = Marks(log, torch)
-    marks.capture = observer.quietly(_capture, log, torch)
+    marks.capture = observer.quietly(_capture, log, torch, marks.begins)
     log.facts.append(marks.memory)
     hooks = (
         optimizer.register_optimizer_step_pre_hook(marks.before_update),
@@ -46,9 +47,9 @@ def install(log):
         log.heard = marks.trials.row
 
 
-def _capture(log, torch):
+def _capture(log, torch, begins):
     """What takes the job out of the first steps."""
-    capture = observer.load("torch_capture").Capture(log, torch)
+    capture = observer.load("torch_capture").Capture(log, torch, begins)
     plain = torch.optim.Optimizer._patch_step_function
 
     def met(optimizer):
@@ -77,6 +78,15 @@ class Marks:
         self.pending = None
         self.stream = None
         self.device = None
+        self.began = {}
+
+    def begins(self):
+        """Note what the process holds before a step; what is noted before the first one counts."""
+        if hasattr(self.torch.optim.Optimizer.add_param_group, "__wrapped__"):
+            # An optimizer that is being made loads this next (`torch._disable_dynamo`).
+            observer.quietly(importlib.import_module, "torch._dynamo")
+        names = {"held_bytes": "VmRSS:", "data_bytes": "VmData:"}
+        self.began = {name: _status_bytes(which) for name, which in names.items()}
 
     def wait_begins(self):
         """A batch is asked for."""
@@ -186,7 +196,7 @@ class Marks:
             found = torch.cuda.get_device_properties(device)
             facts.update(name=found.name, memory_bytes=found.total_memory)
         elif device.type == "cpu":
-            facts.update(memory_bytes=_allowed_bytes(), held_bytes=_resident_bytes("VmRSS:"))
+            facts.update(memory_bytes=_allowed_bytes(), heap=_heap(), **self.began)
         return facts
 
     def memory(self):
@@ -198,7 +208,7 @@ class Marks:
             cuda = self.torch.cuda
             seen = (cuda.max_memory_allocated(self.device), cuda.max_memory_reserved(self.device))
         else:
-            seen = (0, _resident_bytes("VmHWM:"))
+            seen = (0, _status_bytes("VmHWM:"))
         found = _scheduled()
         if max(seen) > 1.01 * max(self.seen_bytes):
             self.seen_bytes = seen
@@ -217,13 +227,20 @@ def _scheduled():
     return [{"event": "cores", "ran_ns": ran_ns, "stood_ns": stood_ns, "t": clock()}]
 
 
-def _resident_bytes(which):
-    """What the process holds of the machine's memory: ``VmRSS:`` now, ``VmHWM:`` at most."""
+def _status_bytes(which):
+    """What the process holds (VmRSS), held at most (VmHWM), or has as data (VmData)."""
     try:
         with open("/proc/self/status") as file:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith(which))
     except (OSError, StopIteration):
         return 0
+
+
+def _heap():
+    """Whose heap tensors of a CPU lie in: the C library's, unless another one is put before it."""
+    if "malloc" in observer.os.environ.get("LD_PRELOAD", ""):
+        return ""
+    return observer.quietly(observer.os.confstr, "CS_GNU_LIBC_VERSION") or ""
 
 
 def _allowed_bytes():
