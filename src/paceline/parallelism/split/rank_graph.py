@@ -91,16 +91,16 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
     part = _of_items(graph, shape)
     whole = with_copied_heads(part.graph, shape.tensor) if shape.copies_heads else part.graph
     experts = divided_experts(whole, shape.expert_ranks) if _shares_experts(shape) else None
+    divided = whole
     if experts is not None and not shape.whole_experts:
-        mine = split_tensor(
-            with_part_of_experts(whole, experts, shape.experts), shape.tensor,
-            sequence_parallel=shape.sequence_parallel, splits_words=shape.splits_words,
-        )  # fmt: skip
-    else:
-        mine = split_tensor(
-            whole, shape.tensor, sequence_parallel=shape.sequence_parallel,
-            splits_words=shape.splits_words,
-        )  # fmt: skip
+        divided = with_part_of_experts(whole, experts, shape.experts)
+    mine = split_tensor(
+        divided,
+        shape.tensor,
+        sequence_parallel=shape.sequence_parallel,
+        splits_words=shape.splits_words,
+        whole=graph if divided is part.graph else None,
+    )
     rank, calls = mine.graph, [part.calls, _tensor_sums(mine.calls, whole, experts, shape)]
     if experts is not None:
         if shape.whole_experts:

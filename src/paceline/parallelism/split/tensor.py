@@ -20,12 +20,16 @@ from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
 from paceline.parallelism.collectives.links import Collective
 from paceline.parallelism.split.calls import Call, CallTable
-from paceline.parallelism.split.roles import OpView, Role, find_roles, view_ops
+from paceline.parallelism.split.roles import OpView, Role, evaluate, find_roles, view_ops
 from paceline.values import dataclass
 
 _FILTER_BACKWARD = kinds_where(lambda facts: facts.backward_of == OpKind.CONV)
 #: Forward kinds with a matrix or a filter.
 _PRODUCTS = kinds_where(lambda facts: facts.weight_dims is not None and facts.backward_of is None)
+_HEADS = np.array(dims_of(OpKind.ATTENTION, "q_heads", "kv_heads"))
+#: Shape number of the inputs of the matrix of each forward kind; -1 where it has none.
+_INPUTS = np.full(max(OpKind) + 1, -1)
+_INPUTS[list(_PRODUCTS)] = [dims_of(k, *(FACTS[k].weight_dims or ()))[0] for k in _PRODUCTS]
 #: Split loss: the largest logit, the sum of exponentials and the target's logit, per row.
 _LOSS_REDUCTIONS = 3
 #: Bytes of those: they stay FP32 under autocast.
@@ -48,7 +52,12 @@ class TensorPart:
 
 
 def split_tensor(
-    graph: Graph, degree: int, *, sequence_parallel: bool = False, splits_words: bool = True
+    graph: Graph,
+    degree: int,
+    *,
+    sequence_parallel: bool = False,
+    splits_words: bool = True,
+    whole: Graph | None = None,
 ) -> TensorPart:
     """What one of ``degree`` tensor-parallel ranks runs.
 
@@ -60,21 +69,23 @@ def split_tensor(
         degree: Ranks of the group; 1 returns the graph as it is.
         sequence_parallel: Whether reductions become scatters and gathers along the sequence.
         splits_words: Whether tables of words, the output head and the loss are split, too.
+        whole: The pass with all items, if the graph has a rank's part of them: split data flows
+            the same way through all parts, so it is followed once.
 
     Raises:
         InvalidInputError: The degree does not divide heads or widths, or nothing can be split.
     """
     if degree == 1:
         return TensorPart(graph=graph, calls=CallTable.of([]), split_parameter_frac=0.0)
-    views = view_ops(graph)
-    flow = _flow_of(graph, _least_width(graph, degree), splits_words=splits_words)
+    followed = graph if whole is None else whole
+    flow = _flow_of(followed, _least_width(followed, degree), splits_words=splits_words)
     if flow is None:
         raise InvalidInputError(
             f"tensor parallel finds nothing to split in {graph.name}",
             hint="use data parallel (`dp`) or a pipeline (`pp`) for this model",
         )
-    _check_heads(views, flow, degree)
-    _check_widths(views, flow, degree)
+    _check_heads(graph, flow, degree)
+    _check_widths(graph, flow, degree)
     parameters = graph.storages.owner == Owner.PARAMETER
     size = graph.storages.elements[:, 0]
     return TensorPart(
@@ -258,27 +269,25 @@ def _mark_states(views: Sequence[OpView], is_split: npt.NDArray[np.bool_], graph
                 is_split[own] = np.resize(split, len(own))
 
 
-def _check_heads(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
-    for op in views:
-        if op.kind == OpKind.ATTENTION and flow.touches[op.index]:
-            for heads, name in ((op.dims[1], "attention heads"), (op.dims[2], "key-value heads")):
-                if heads % degree:
-                    raise InvalidInputError(
-                        f"tensor parallel over {degree} ranks does not divide {heads:.0f} {name}",
-                        hint="choose a tensor degree that divides the number of heads",
-                    )
-
-
-def _check_widths(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
-    """What lies between the columns and the rows of a pair must divide; a vocabulary is padded."""
-    by_index = {op.index: op for op in views}
-    for index, dim in flow.dims:
-        op = by_index[index]
-        takes_in = op.weight_dims is not None and op.weight_dims[0] == dim
-        if op.phase != Phase.FORWARD or not takes_in or not op.dims[dim] % degree:
-            continue
+def _check_heads(graph: Graph, flow: _Flow, degree: int) -> None:
+    attention = np.flatnonzero((graph.ops.kind == OpKind.ATTENTION) & flow.touches)
+    heads = evaluate(graph.ops.dims[attention[:, None], _HEADS])
+    for row, column in np.argwhere(heads % degree)[:1]:
+        name = ("attention heads", "key-value heads")[column]
         raise InvalidInputError(
-            f"tensor parallel over {degree} ranks does not divide {op.dims[dim]:.0f} features",
+            f"tensor parallel over {degree} ranks does not divide {heads[row, column]:.0f} {name}",
+            hint="choose a tensor degree that divides the number of heads",
+        )
+
+
+def _check_widths(graph: Graph, flow: _Flow, degree: int) -> None:
+    """What lies between the columns and the rows of a pair must divide; a vocabulary is padded."""
+    ops, (op, dim) = graph.ops, np.array(flow.dims, dtype=np.int64).reshape(-1, 2).T
+    takes_in = (ops.phase[op] == Phase.FORWARD) & (_INPUTS[ops.kind[op]] == dim)
+    widths = evaluate(ops.dims[op[takes_in], dim[takes_in]])
+    for width in widths[widths % degree != 0][:1]:
+        raise InvalidInputError(
+            f"tensor parallel over {degree} ranks does not divide {width:.0f} features",
             hint="choose a tensor degree that divides the widths of the model",
         )
 
