@@ -91,6 +91,9 @@ class EngineProfile:
         tuned_since: First release with kernels tuned for devices of makers that it was not written
             for; None where all are alike.
         release: Which is run; None takes the newest.
+        stands_for: Software without a profile of its own that this one stands for, as typed; empty
+            of a profile by its own name.
+        why: What makes it the nearest.
     """
 
     name: str
@@ -124,6 +127,8 @@ class EngineProfile:
     is_portable: bool = False
     tuned_since: Release | None = None
     release: Release | None = None
+    stands_for: str = ""
+    why: str = ""
 
     def __str__(self) -> str:
         """As `find_engine` reads it."""
@@ -199,29 +204,40 @@ def no_kernels(engine: EngineProfile, device: Device) -> str:
 def find_engine(name: str) -> EngineProfile:
     """The profile of that name, of its newest release unless one is named.
 
+    Software without a profile gets the one that is nearest in kind, which then says so.
+
     Raises:
-        UnknownNameError: No such profile.
+        UnknownNameError: No such profile, and none is known to be like it.
 
     >>> find_engine("vLLM").name, find_engine("TRT-LLM").title
     ('vllm', 'TensorRT-LLM')
+    >>> find_engine("Ollama").name, find_engine("Ollama").stands_for
+    ('llamacpp', 'Ollama')
     """
     for spelling, profile in _shipped_then_added():
         if found := spelling.fullmatch(name.strip()):
             return _of_release(profile, found)
-    raise _unknown(name)
-
-
-def _unknown(name: str) -> UnknownNameError:
-    """That no profile has a name, with the one that is nearest in kind."""
-    for row in shipped_rows("stack", "engine_families.csv"):
-        if re.fullmatch(row["pattern"], name.strip(), re.IGNORECASE):
-            nearest = engines()[row["nearest"]]
-            return UnknownNameError(
-                f"`{name}` has no profile of its own",
-                hint=f"the nearest is `--framework {nearest.name}`: {row['why']}",
-            )
+    for family, row in _families():
+        if family.fullmatch(name.strip()):
+            return replace(engines()[row["nearest"]], stands_for=name.strip(), why=row["why"])
     known = {**engines(), **{profile.name: profile for _, profile in _added()}}
-    return UnknownNameError.from_name("framework", name, sorted(known))
+    raise UnknownNameError.from_name("framework", name, sorted(known))
+
+
+@cache
+def _families() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
+    """Software without a profile of its own, and which is nearest in kind."""
+    rows = shipped_rows("stack", "engine_families.csv")
+    return tuple((re.compile(row["pattern"], re.IGNORECASE), row) for row in rows)
+
+
+def runs_models(name: str) -> bool:
+    """Whether software of that name runs trained models, with or without a profile of its own.
+
+    >>> runs_models("diffusers"), runs_models("torchtune")
+    (True, False)
+    """
+    return is_engine(name) or any(family.fullmatch(name.strip()) for family, _ in _families())
 
 
 def is_engine(name: str) -> bool:

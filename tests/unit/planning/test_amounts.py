@@ -91,3 +91,12 @@ def test_an_epoch_of_tokens_is_counted_in_sequences():
     short = job("gpt2", Work(num_tokens=10_240), seq=1024)
     with pytest.raises(InvalidInputError, match="more than the 10 sequences of 1,024 tokens"):
         check_global_batch(11, short, load_workload("gpt2"))
+
+
+@pytest.mark.parametrize(("name", "seq"), [("gpt2", 512), ("roberta-base", 128)])
+def test_a_sample_of_a_language_model_is_a_sequence_of_the_stated_length(name, seq):
+    samples = job(name, Work(num_samples=10_000, num_epochs=3), seq=seq)
+    tokens = job(name, Work(num_tokens=10_000 * seq, num_epochs=3), seq=seq)
+    assert samples.amount == tokens.amount
+    assert samples.amount.items_per_epoch == 10_000
+    assert samples.text == f"10,000 sequences of {seq} tokens × 3 epochs"

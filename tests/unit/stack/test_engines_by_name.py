@@ -36,11 +36,27 @@ def test_a_name_is_read_however_it_is_spelled(written, name):
     assert find_engine(written).name == name
 
 
-@pytest.mark.parametrize(("written", "nearest"), [("exllamav2", "vllm"), ("MNN", "onnxruntime")])
-def test_a_name_without_a_profile_says_which_is_nearest(written, nearest):
-    with pytest.raises(UnknownNameError) as caught:
-        find_engine(written)
-    assert f"--framework {nearest}" in caught.value.hint
+@pytest.mark.parametrize(
+    ("written", "nearest", "model", "device"),
+    [
+        ("exllamav2", "vllm", "qwen2.5-7b", "RTX 3090"),
+        ("Ollama", "llamacpp", "llama-3.2-3b", "M2 Ultra"),
+        ("MNN", "onnxruntime", "vgg16", "Core i7-8700"),
+        ("automatic1111", "torch", "sd15-unet", "a100"),
+    ],
+)
+def test_the_nearest_answers_for_a_name_without_a_profile_and_says_so(
+    written, nearest, model, device
+):
+    typed, known = grid(model, device, framework=written), grid(model, device, framework=nearest)
+    assert typed.cells == known.cells
+    assert any(f"{written} has no profile of its own" in one for one in typed.assumptions)
+    assert not any("no profile" in one for one in known.assumptions)
+
+
+def test_a_name_like_no_software_is_refused():
+    with pytest.raises(UnknownNameError, match="turbollm"):
+        find_engine("turbollm")
 
 
 def test_every_family_names_a_profile_and_no_profile_is_hidden_by_one():

@@ -99,7 +99,7 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
         shape.tensor,
         sequence_parallel=shape.sequence_parallel,
         splits_words=shape.splits_words,
-        whole=graph if divided is part.graph else None,
+        whole=None if shape.copies_heads else graph,
     )
     rank, calls = mine.graph, [part.calls, _tensor_sums(mine.calls, whole, experts, shape)]
     if experts is not None:

@@ -69,8 +69,8 @@ def split_tensor(
         degree: Ranks of the group; 1 returns the graph as it is.
         sequence_parallel: Whether reductions become scatters and gathers along the sequence.
         splits_words: Whether tables of words, the output head and the loss are split, too.
-        whole: The pass with all items, if the graph has a rank's part of them: split data flows
-            the same way through all parts, so it is followed once.
+        whole: The pass with all items and experts, if the graph has a rank's part of them: split
+            data flows the same way through all parts, so it is followed once.
 
     Raises:
         InvalidInputError: The degree does not divide heads or widths, or nothing can be split.

@@ -56,7 +56,7 @@ def resolve_job(workload: Workload, work: Work, *, seq: int) -> Job:
     Args:
         workload: Its unit says what a sample is.
         work: What the user gave; all empty means the reference job.
-        seq: Tokens of one batch item, where the unit is tokens.
+        seq: Tokens of one batch item, where the unit is tokens; a stated sample is one item then.
 
     Raises:
         InvalidInputError: Tokens for a model that reads none, requests for a training job, or
@@ -155,9 +155,19 @@ def _given(workload: Workload, work: Work, samples_per_item: float) -> Job:
     assumption = (
         "" if work.num_samples else f"samples per epoch of the reference job: {num_samples:,.0f}"
     )
-    text = f"{num_samples:,.0f} {workload.sample_unit}" + _times_epochs(epochs)
-    return _job(math.ceil(num_samples / samples_per_item), epochs, samples_per_item, text,
-                assumption)  # fmt: skip
+    if work.num_samples and workload.sample_unit == "tokens":
+        unit = "answers" if is_generation(workload) else "sequences"
+        text = f"{num_samples:,.0f} {unit} of {samples_per_item:,.0f} tokens"
+        num_samples *= samples_per_item
+    else:
+        text = f"{num_samples:,.0f} {workload.sample_unit}"
+    return _job(
+        math.ceil(num_samples / samples_per_item),
+        epochs,
+        samples_per_item,
+        text + _times_epochs(epochs),
+        assumption,
+    )
 
 
 def _reference(workload: Workload, samples_per_item: float) -> Job:

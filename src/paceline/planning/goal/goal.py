@@ -258,7 +258,7 @@ class Work:
     """How much is to be done. Nothing set means the reference job of the workload."""
 
     num_samples: float | None = typed(
-        "samples", "Samples per epoch; of a language model, tokens.", "400k",
+        "samples", "Samples per epoch; of a language model, sequences of --seq tokens.", "400k",
         read=read_whole, check=above_zero,
     )  # fmt: skip
     num_epochs: float | None = typed(

@@ -16,7 +16,7 @@ from paceline.stack.engines import (
     EngineProfile,
     engines,
     find_engine,
-    is_engine,
+    runs_models,
 )
 from paceline.values import dataclass
 
@@ -79,8 +79,11 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
 
 
 def kernels_words(goal: Goal) -> str:
-    """Whose kernels stand for those of a loop that was in no table; empty of all else."""
+    """Whose kernels stand for those of software that was in no table; empty of all else."""
     loop = goal.engine
+    if loop is not None and loop.stands_for:
+        like = f"predicted as {loop.title}, the nearest: {loop.why}"
+        return f"{loop.stands_for} has no profile of its own: {like}"
     if loop is not None and loop.is_own:
         inside = ", with short chains inside products" if loop.compiler == "tensorrt" else ""
         return (
@@ -130,7 +133,7 @@ def _check_trains(goal: Goal, workload: Workload) -> None:
         InvalidInputError: A trainer is named, and the workload is inference.
     """
     named = goal.framework or ""
-    if workload.task == "infer" and not is_engine(named):
+    if workload.task == "infer" and not runs_models(named):
         raise InvalidInputError(
             f"`{named}` trains, and {workload.title} infers here",
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",

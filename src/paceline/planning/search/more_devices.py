@@ -22,6 +22,8 @@ from paceline.values import dataclass
 
 #: Most devices that are tried without being asked for: as Llama 3 was trained on.
 _MOST_DEVICES = 16_384
+#: Where nothing is in the usual time: how much slower than the fastest a plan may be.
+_AS_FAST_FACTOR = 1.25
 #: Devices work less well the more they are.
 _LOSS_FACTOR = 1.5
 #: Training keeps no device busier than this share of its dense peak.
@@ -61,7 +63,7 @@ def finished(search: Search, question: Question, catalog: Catalog) -> Search:
     """The search that a plan is made from, after the one that `opening` began.
 
     A training job that is to be cheap, whatever it takes, is done within `usual_deadline_s` if
-    anything is.
+    anything is, and about as fast as can be if nothing is.
 
     Args:
         search: The first one.
@@ -76,11 +78,15 @@ def finished(search: Search, question: Question, catalog: Catalog) -> Search:
     if not _is_endless(search):
         return search
     in_time = wide_enough(run_search(_in_usual_time(question), catalog), catalog)
-    return in_time if in_time.is_feasible.any() else search
+    if in_time.is_feasible.any():
+        return in_time
+    longer = _AS_FAST_FACTOR * _lacking_factor(in_time)
+    nearest = run_search(_in_usual_time(in_time.question, longer), catalog)
+    return nearest if nearest.is_feasible.any() else search
 
 
-def _in_usual_time(question: Question) -> Question:
-    asked = replace(question.goal, deadline_s=usual_deadline_s())
+def _in_usual_time(question: Question, factor: float = 1.0) -> Question:
+    asked = replace(question.goal, deadline_s=factor * usual_deadline_s())
     return replace(question, goal=asked, has_usual_deadline=True)
 
 
@@ -172,5 +178,12 @@ def usual_deadline_text(search: Search) -> str:
     """That a deadline was assumed; empty where none was."""
     if not search.question.has_usual_deadline:
         return ""
-    days = round(usual_deadline_s() / DAY_S)
+    usual_days, days = (
+        round(limit / DAY_S) for limit in (usual_deadline_s(), search.goal.deadline_s or 0.0)
+    )
+    if days > usual_days:
+        return (
+            f"done within {days:,} days, near the fastest, as nothing is done within "
+            f"{usual_days}, as long as people train (change with --deadline)"
+        )
     return f"done within {days} days, as long as people train (change with --deadline)"
