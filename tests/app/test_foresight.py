@@ -61,6 +61,7 @@ CEILINGS = (
     replace(PRODUCT, workload="ATTENTION", shape=(4, 12, 12, 128, 128, 64, 0)),
     replace(PRODUCT, workload="RECURRENT", shape=(16, 64, 128, 128, 1, 1, 4)),
     replace(PRODUCT, workload="POOL", shape=(200704.0, 1.0, 1.0)),
+    replace(PRODUCT, workload="POOL_BACKWARD", shape=(200704.0, 1.0, 1.0)),
 )
 
 
@@ -105,6 +106,16 @@ def test_only_plain_pytorch_is_predicted_on_the_cpu():
     for change in ({"framework": "jax"}, {"compiler": "compiled"}, {"precision": "bf16"}):
         (row,) = ledger_of_store([*CEILINGS, replace(STEP, **change)])
         assert row.predicted_s is None
+
+
+def test_a_framework_is_predicted_by_its_own_ceilings():
+    on_jax = replace(STEP, framework="jax", compiler="xla")
+    own = [replace(record, framework="jax", compiler="xla") for record in CEILINGS]
+    (row,) = ledger_of_store([*CEILINGS, *own, on_jax])
+    assert row.calibration == "this machine's ceilings, no measured step"
+    other_way = replace(on_jax, framework="tensorflow", compiler="xla")
+    (row,) = ledger_of_store([*CEILINGS, *own, other_way])
+    assert row.predicted_s is None
 
 
 def test_a_gpu_is_predicted_by_the_catalogue():

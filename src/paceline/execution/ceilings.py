@@ -29,7 +29,7 @@ CeilingKind = Literal[
     "product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce", "operands",
     "update", "convolution", "gradient of inputs", "gradient of weights", "pointwise convolution",
     "depthwise convolution", "attention", "recurrence", "pooling", "filters", "cached memory",
-    "layer", "product with a vector",
+    "layer", "product with a vector", "gradient of pooling", "call", "loop",
 ]  # fmt: skip
 
 #: Kinds of the records whose workload tells it alone, or with its note.
@@ -44,6 +44,8 @@ _KINDS: Mapping[tuple[str, str], CeilingKind] = {
     ("ELEMENTWISE", "in place"): "update",
     ("ELEMENTWISE", "cached"): "cached memory",
     ("ELEMENTWISE", "small layers"): "layer",
+    ("ELEMENTWISE", "call"): "call",
+    ("ELEMENTWISE", "loop"): "loop",
     ("CONV", ""): "convolution",
     ("CONV", "pointwise"): "pointwise convolution",
     ("CONV", "depthwise"): "depthwise convolution",
@@ -53,11 +55,14 @@ _KINDS: Mapping[tuple[str, str], CeilingKind] = {
     ("ATTENTION", ""): "attention",
     ("RECURRENT", ""): "recurrence",
     ("POOL", ""): "pooling",
+    ("POOL_BACKWARD", ""): "gradient of pooling",
 }
 #: An op on fewer elements has nothing to do: its time is that of its dispatch.
 _TINY_ELEMENTS = 1000
 #: Kinds of which the time of one op is told.
-_PER_OP: tuple[CeilingKind, ...] = ("dispatch", "layer")
+_PER_OP: tuple[CeilingKind, ...] = ("dispatch", "layer", "call", "loop")
+#: Where an engine's micro-benchmarks stand, unless in the engine itself.
+_MICRO = {"torch_engine.py": "torch_micro.py", "keras_engine.py": "keras_micro.py"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ class Ceiling:
     Attributes:
         kind: Which kind of work.
         name: What was done, as a person says it.
-        rate: FLOP/s or bytes/s; seconds for a dispatch and for a layer.
+        rate: FLOP/s or bytes/s; seconds for a dispatch, a layer, a call and a step of a loop.
         unit: Which of them.
         record: The measurement behind it.
     """
@@ -107,7 +112,7 @@ def measure_ceilings(
     """Run the micro-benchmarks of a stack and yield a record each.
 
     Args:
-        stack: PyTorch or OpenCL.
+        stack: PyTorch, OpenCL, or a backend of Keras on a CPU.
         place: Where.
         settings: How.
         num_devices: Ranks of the all-reduce; without a second there is none.
@@ -126,13 +131,13 @@ def measure_ceilings(
         "memory_elements": 1 << 24,
         "message_bytes": [1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26],
         "timing": dict(_TIMING),
+        "num_devices": 1,
         "layers": settings.device == "cpu",
         "memory_limit_bytes": None,
         "paths": [],
     }  # fmt: skip
     python, engine = stack.command()
-    if stack.spec.framework == "torch":
-        engine = str(WORKERS / "torch_micro.py")
+    engine = str(WORKERS / _MICRO.get(stack.spec.engine, stack.spec.engine))
     yield from _run((python, engine), request, 1, stack, place, settings)
     if num_devices > 1 and stack.spec.framework == "torch":
         launcher = (python, str(WORKERS / "torch_launch.py"), str(num_devices), engine)
@@ -195,7 +200,7 @@ def _record(
         workload=row["name"],
         num_devices=num_devices,
         precision=row["dtype"],
-        compiler="eager",
+        compiler=next(iter(stack.spec.compilers), "eager"),
         shape=tuple(float(n) for n in row["shape"]),
         num_warmup=len(row["warmup_s"]) + 1,
         samples_s=tuple(row["samples_s"]),
@@ -215,7 +220,7 @@ def _ceiling(record: Record) -> Ceiling | None:
     kind = _kind(record)
     name = _name(record, kind)
     if kind in _PER_OP:
-        num_ops = record.shape[0] if kind == "layer" else 1.0
+        num_ops = 1.0 if kind == "dispatch" else record.shape[0]
         return Ceiling(kind=kind, name=name, rate=seconds / num_ops, unit="s", record=record)
     flop, num_bytes = _work(record, kind)
     return Ceiling(
@@ -246,6 +251,8 @@ def _name(record: Record, kind: CeilingKind) -> str:
         "filters": f"filters of a convolution of few pixels{through}",
         "layer": f"layer of a network with nothing to compute{through}",
         "update": f"update in place{through}",
+        "call": f"call of a compiled step{through}",
+        "loop": f"step of an LSTM with nothing to compute{through}",
     }
     return names.get(kind, f"{kind}{through}")
 
@@ -260,6 +267,9 @@ def _work(record: Record, kind: CeilingKind) -> tuple[float, float]:
     if kind == "pooling":
         # Windows a stride of two apart read four elements each, write one and its 64-bit place.
         return 0.0, (4 * 4 + 4 + 8) * size[0]
+    if kind == "gradient of pooling":
+        # Each result has a gradient and a place; its four elements are read and their own written.
+        return 0.0, (4 + 8 + 2 * 4 * 4) * size[0]
     if kind == "all-reduce":
         # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
         return 0.0, 2 * (record.num_devices - 1) / record.num_devices * size[0]

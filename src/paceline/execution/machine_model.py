@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.execution.ceilings import Ceiling, CeilingKind
-from paceline.execution.machine_work import StepWork, Work, amounts_of
+from paceline.execution.machine_work import StepWork, Work, amounts_of, cpu_frameworks, loop_ops
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.values import dataclass
 
@@ -38,8 +38,11 @@ _FROM_CEILINGS: Mapping[Work, tuple[CeilingKind, float]] = {
     Work.STREAM: ("memory", 0.8),
     Work.UPDATE: ("update", 1.0),
     Work.POOL: ("pooling", 1.0),
+    Work.POOL_GRADIENT: ("gradient of pooling", 1.0),
     Work.PAGES: ("fresh memory", 1.0),
     Work.DISPATCH: ("layer", 1.0),
+    Work.LOOP: ("loop", 1.0),
+    Work.CALL: ("call", 1.0),
 }
 #: Pairs of ceilings that tell two rates, of arithmetic and of laying out operands, and ceilings
 #: that compute likewise. The second of a pair has little to compute with what it lays out.
@@ -49,6 +52,8 @@ _PAIRS: Mapping[tuple[CeilingKind, CeilingKind], tuple[CeilingKind, ...]] = {
         "gradient of inputs", "gradient of weights", "pointwise convolution",
     ),
 }  # fmt: skip
+#: Ceilings that only some frameworks have.
+_OF_HOSTS: tuple[CeilingKind, ...] = ("loop", "call", "recurrence")
 #: What rates of models differ from ceilings, by kind of work, and steps from what rates say.
 _PRIOR_LOG_SIGMA = 0.25
 #: Likewise where the kernels are another library's than those that the ceilings measured.
@@ -103,20 +108,25 @@ class LocalStep:
     high_s: float
 
 
-def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
-    """A model from micro-benchmarks alone; None if they lack what it needs."""
-    plain = [ceiling for ceiling in ceilings if _is_plain(ceiling)]
-    alone = {ceiling.kind: ceiling for ceiling in plain if ceiling.record.num_devices == 1}
-    rates = {kind: ceiling.per_s for kind, ceiling in alone.items()}
-    if not rates.keys() >= {kind for kind, _ in _FROM_CEILINGS.values()}:
+def start_model(ceilings: Sequence[Ceiling], framework: str = "torch") -> LocalModel | None:
+    """A model from micro-benchmarks alone; None if they lack what it needs.
+
+    Args:
+        ceilings: Of this machine, through any framework.
+        framework: Whose steps are asked about.
+    """
+    own = _alone(ceilings, framework)
+    kernels = _alone(ceilings, cpu_frameworks().get(framework, {}).get("kernels", framework))
+    known = kernels | own
+    if not known.keys() >= {kind for kind, _ in _FROM_CEILINGS.values()} - set(_OF_HOSTS):
         return None
+    rates = {kind: ceiling.per_s for kind, ceiling in known.items()}
+    rates.setdefault("recurrence", rates["product"])
+    rates |= _without_operands(known) | _host_rates(kernels, own, framework)
+    plain = [ceiling for ceiling in ceilings if _is_plain(ceiling, framework)]
     return LocalModel(
         rates=amounts_of(
-            {
-                work: frac * rate
-                for work, (kind, frac) in _FROM_CEILINGS.items()
-                for rate in [(rates | _without_operands(alone))[kind]]
-            }
+            {work: frac * rates[kind] for work, (kind, frac) in _FROM_CEILINGS.items()}
         ),
         shared_frac=_shared_fracs(plain, rates["product"]),
         all_reduce_bytes_per_s={
@@ -125,6 +135,36 @@ def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
             if ceiling.kind == "all-reduce"
         },
     )
+
+
+def _alone(ceilings: Sequence[Ceiling], framework: str) -> dict[CeilingKind, Ceiling]:
+    """Ceilings of one process through a framework."""
+    plain = (ceiling for ceiling in ceilings if _is_plain(ceiling, framework))
+    return {ceiling.kind: ceiling for ceiling in plain if ceiling.record.num_devices == 1}
+
+
+def _host_rates(
+    kernels: Mapping[CeilingKind, Ceiling], own: Mapping[CeilingKind, Ceiling], framework: str
+) -> dict[CeilingKind, float]:
+    """Ops of loops and calls a second.
+
+    A loop of a framework without one to measure dispatches as its layers do. The ceiling of layers
+    of a compiled step contains its call. Where kernels are another framework's, a layer takes what
+    its op takes there, and the call from Python besides.
+    """
+    of_layer = kernels["layer"].per_s
+    rates: dict[CeilingKind, float] = {"loop": of_layer, "call": of_layer}
+    if "loop" in own:
+        rates["loop"] = loop_ops(framework) * own["loop"].per_s
+    if own["layer"] is kernels["layer"] and "call" in own:
+        layers = own["layer"]
+        called_s = min(own["call"].rate, layers.seconds / 2)
+        layer_s = (layers.seconds - called_s) / layers.record.shape[0]
+        rates |= {"call": 1 / called_s, "layer": 1 / layer_s}
+    elif "layer" in own and own["layer"] is not kernels["layer"]:
+        called_s = max(own["layer"].rate - kernels["layer"].rate, own["layer"].rate / 2)
+        rates |= {"call": 1 / called_s, "layer": of_layer}
+    return rates
 
 
 def _without_operands(ceilings: Mapping[CeilingKind, Ceiling]) -> dict[CeilingKind, float]:
@@ -250,8 +290,8 @@ def _together_s(
     return (alone_s + copied_s) / shared + exchanged / bus
 
 
-def _is_plain(ceiling: Ceiling) -> bool:
-    return (ceiling.record.framework, ceiling.record.precision) == ("torch", "fp32")
+def _is_plain(ceiling: Ceiling, framework: str) -> bool:
+    return (ceiling.record.framework, ceiling.record.precision) == (framework, "fp32")
 
 
 def _shared_fracs(ceilings: Sequence[Ceiling], alone: float) -> dict[int, float]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.costs import CostTable, LoweredPass
-from paceline.model.graph.graph import OpKind, Owner, monomials
+from paceline.model.graph.graph import OpKind, Owner, Phase, monomials
 from paceline.model.ops.registry import kinds_where
 from paceline.shipped import shipped_rows
 from paceline.values import dataclass
@@ -38,7 +38,7 @@ _CONVOLUTIONS = kinds_where(lambda facts: facts.efficiency == "convolution")
 
 
 class Work(IntEnum):
-    """Kinds of work: FLOP of the first, bytes of those from `OPERANDS`, ops of the last."""
+    """Kinds of work: FLOP of the first, bytes from `OPERANDS` on, ops and calls from `DISPATCH`."""
 
     CONVOLUTION = 0
     INPUT_GRADIENT = 1
@@ -55,8 +55,11 @@ class Work(IntEnum):
     STREAM = 12
     UPDATE = 13
     POOL = 14
-    PAGES = 15
-    DISPATCH = 16
+    POOL_GRADIENT = 15
+    PAGES = 16
+    DISPATCH = 17
+    LOOP = 18
+    CALL = 19
 
 
 #: Of convolutions that lay out filters and images anew before they compute.
@@ -69,7 +72,10 @@ _WORK_BY_KIND: Mapping[OpKind, Work] = {
     OpKind.CONV_BACKWARD_WEIGHT: Work.WEIGHT_GRADIENT,
     OpKind.OPTIMIZER: Work.UPDATE,
     OpKind.POOL: Work.POOL,
+    OpKind.POOL_BACKWARD: Work.POOL_GRADIENT,
 }
+#: Tensors that an op on the state of a cell touches: two read, one written.
+_TOUCHED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +123,17 @@ def step_work(
             flop=costs.flop @ powers[0],
             moved_bytes=costs.moved_bytes(powers)[0],
             launches=np.maximum(costs.num_kernels, 1.0),
+            loop_ops=np.zeros_like(costs.count),
+            state_bytes=np.zeros_like(costs.count),
         ),
         framework,
     )
     amounts = _summed(asked, costs.count)
-    amounts[Work.PAGES] = _fresh_bytes(lowered, powers[0])
+    facts = cpu_frameworks().get(framework, {})
+    in_block = facts.get("memory") == "block"
+    amounts[Work.PAGES] = (_block_bytes if in_block else _fresh_bytes)(lowered, powers[0])
+    amounts[Work.PAGES] += _update_bytes(lowered, powers[0], float(facts.get("new_results") or 0))
+    amounts[Work.CALL] = _calls(costs, framework)
     return StepWork(amounts=amounts, gradient_bytes=lowered.gradient_bytes)
 
 
@@ -135,6 +147,8 @@ class _Ops:
     flop: FloatArray
     moved_bytes: FloatArray
     launches: FloatArray
+    loop_ops: FloatArray
+    state_bytes: FloatArray
 
 
 def _work_of(costs: CostTable, dims: FloatArray) -> npt.NDArray[np.intp]:
@@ -164,27 +178,42 @@ def _summed(ops: _Ops, count: FloatArray) -> FloatArray:
     amounts = np.zeros(len(Work))
     amounts += np.bincount(ops.work, count * flop, len(Work))
     amounts += np.bincount(carrier, count * ops.moved_bytes, len(Work))
+    amounts[Work.CACHED] += np.sum(count * ops.state_bytes)
     amounts[Work.DISPATCH] = np.sum(count * ops.launches)
+    amounts[Work.LOOP] = np.sum(count * ops.loop_ops)
     return amounts
+
+
+def _calls(costs: CostTable, framework: str) -> float:
+    """Calls from Python of a step: of the compiled step, or of the layers that run forward."""
+    called = cpu_frameworks().get(framework, {}).get("called", "")
+    layers = costs.count[costs.phase == int(Phase.FORWARD)].sum()
+    return {"step": 1.0, "layers": float(layers)}.get(called, 0.0)
 
 
 def _with_loops(ops: _Ops, framework: str) -> _Ops:
     """Recurrent layers as the framework runs them: one op, or a loop of small ones.
 
-    A loop dispatches the ops of its cell, and reads its weights, once a step.
+    In each step a loop dispatches the ops of its cell, which touch the cell's state, and reads its
+    weights. A gradient that is gathered step by step touches the whole sequence in each of them.
     """
     loops = _loops()
-    work, moved, launches = ops.work.copy(), ops.moved_bytes.copy(), ops.launches.copy()
+    changed = replace(
+        ops, **{name: getattr(ops, name).copy() for name in ("work", "moved_bytes", "launches")}
+    )
     for row in np.flatnonzero(np.isin(ops.kind, _CELLS)):
-        _, steps, _, hidden, layers, directions, gates = ops.dims[row, :7]
-        num_ops = loops.get((framework, int(gates), OpKind(int(ops.kind[row]))))
-        if num_ops is None:
+        items, steps, _, hidden, layers, directions, gates = ops.dims[row, :7]
+        loop = loops.get((framework, int(gates), OpKind(int(ops.kind[row]))))
+        if loop is None:
             continue
         num_cells = steps * layers * directions
-        work[row] = Work.PRODUCT
-        moved[row] += num_cells * _FP32_BYTES * gates * hidden**2
-        launches[row] = num_cells * num_ops
-    return replace(ops, work=work, moved_bytes=moved, launches=launches)
+        touched = _TOUCHED * loop["passes"] + loop["sequences"] * gates * steps
+        changed.work[row] = Work.PRODUCT
+        changed.moved_bytes[row] += num_cells * _FP32_BYTES * gates * hidden**2
+        changed.launches[row] = 1.0
+        changed.loop_ops[row] = num_cells * loop["ops"]
+        changed.state_bytes[row] = num_cells * _FP32_BYTES * items * hidden * touched
+    return changed
 
 
 def _fresh_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
@@ -203,6 +232,32 @@ def _fresh_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
     return freed_bytes if freed_bytes > _TRIMMED_CHUNKS * largest_bytes else 0.0
 
 
+def _block_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
+    """Bytes of pages where a step takes all its memory as one block, which is mapped if large.
+
+    Source:
+        XLA gathers the gradient of max pooling by the places of all elements, four numbers each
+        (its pass that expands select-and-scatter, as an HLO module of jax 0.10.2 shows).
+    """
+    costs, owned = lowered.costs, lowered.memory.by_owner @ powers
+    is_pool = costs.kind == int(OpKind.POOL_BACKWARD)
+    elements = float(np.sum((costs.count * (costs.dims @ powers)[:, 0])[is_pool]))
+    held_bytes = float(np.max(owned[:, _PASSING].sum(axis=1), initial=0.0))
+    block_bytes = held_bytes + 4 * _FP32_BYTES * elements
+    return block_bytes if block_bytes > _MAPPED_BYTES else 0.0
+
+
+def _update_bytes(lowered: LoweredPass, powers: FloatArray, new_results: float) -> float:
+    """Bytes of pages for results of an update, of whose ops a share has results of their own."""
+    costs, memory = lowered.costs, lowered.memory
+    is_update = costs.kind == int(OpKind.OPTIMIZER)
+    num_ops = float(np.sum((costs.count * costs.num_kernels)[is_update]))
+    num_tensors = float(np.sum((costs.count * (costs.dims @ powers)[:, 1])[is_update]))
+    result_bytes = new_results * num_ops / max(num_tensors, 1.0) * lowered.gradient_bytes
+    largest_bytes = float(np.max(memory.largest_bytes @ powers, initial=0.0))
+    return result_bytes if result_bytes > _TRIMMED_CHUNKS * largest_bytes else 0.0
+
+
 @cache
 def _work_by_kind() -> npt.NDArray[np.intp]:
     """Kind of work by ``OpKind``, (num_kinds,); what has none of its own streams."""
@@ -215,12 +270,31 @@ def _work_by_kind() -> npt.NDArray[np.intp]:
 
 
 @cache
-def _loops() -> Mapping[tuple[str, int, OpKind], float]:
-    """Ops of one step of a cell that is run as a loop, by framework, gates and op kind."""
+def cpu_frameworks() -> Mapping[str, Mapping[str, str]]:
+    """What is known of how a framework runs on a CPU, by its name."""
+    rows = shipped_rows("execution", "cpu_frameworks.csv")
+    return {row["framework"]: row for row in rows}
+
+
+def loop_ops(framework: str) -> float:
+    """Ops that a framework dispatches in a step of an LSTM and of its gradient; 1 where none."""
+    phases = (_loops().get((framework, 4, kind)) for kind in _CELLS)
+    return sum(phase["ops"] for phase in phases if phase is not None) or 1.0
+
+
+@cache
+def _loops() -> Mapping[tuple[str, int, OpKind], Mapping[str, float]]:
+    """A step of a cell that is run as a loop, by framework, gates and op kind.
+
+    ``ops`` that are dispatched, ``passes`` over the cell's state, and ``sequences``: passes over
+    what all steps of the layer computed.
+    """
     return {
-        (row["framework"], int(row["gates"]), kind): float(row[column])
+        (row["framework"], int(row["gates"]), kind): {
+            name: float(row[f"{phase}_{name}"]) for name in ("ops", "passes", "sequences")
+        }
         for row in shipped_rows("execution", "recurrent_loops.csv")
-        for kind, column in (
-            (OpKind.RECURRENT, "forward_ops"), (OpKind.RECURRENT_BACKWARD, "backward_ops"),
+        for kind, phase in (
+            (OpKind.RECURRENT, "forward"), (OpKind.RECURRENT_BACKWARD, "backward"),
         )
     }  # fmt: skip

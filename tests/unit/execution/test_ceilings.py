@@ -45,6 +45,7 @@ LAYERS = [
     replace(BASE, workload="ATTENTION", shape=(1.0, 2.0, 2.0, 8.0, 8.0, 4.0, 0.0)),
     replace(BASE, workload="RECURRENT", shape=(2.0, 3.0, 4.0, 5.0, 1.0, 1.0, 4.0)),
     replace(BASE, workload="POOL", shape=(100.0, 1.0, 1.0)),
+    replace(BASE, workload="POOL_BACKWARD", shape=(100.0, 1.0, 1.0)),
 ]
 _CONVOLVING = ("CONV", "CONV_BACKWARD_INPUT")
 ALL = [BASE, MEMORY, FRESH, UPDATE, CACHED, DISPATCH, SMALL, REDUCE, *LAYERS]
@@ -113,6 +114,40 @@ def test_no_ceiling_of_another_framework_or_precision_begins_a_model():
     assert begun is not None
     assert begun.rates.tolist() == plain.rates.tolist()
     assert start_model(summarize_ceilings([*others, *ALL[1:]])) is None
+
+
+def through(framework, records):
+    return [replace(record, framework=framework) for record in records]
+
+
+def host(note, seconds, count=1.0):
+    return replace(DISPATCH, note=note, shape=(count, 1.0, 2.0), samples_s=(seconds,))
+
+
+def test_a_compiled_framework_begins_at_its_own_ceilings():
+    own = [replace(r, samples_s=(r.samples_s[0] / 2,)) for r in ALL if r.workload != "RECURRENT"]
+    hosts = [host("call", 1e-4), host("loop", 64 * 46e-7, 64.0)]
+    found = summarize_ceilings([*ALL, *through("jax", own), *through("jax", hosts)])
+    plain, model = start_model(found), start_model(found, "jax")
+    assert plain is not None
+    assert model is not None
+    assert model.rates[Work.STREAM] == pytest.approx(2 * plain.rates[Work.STREAM])
+    assert model.rates[Work.CALL] == pytest.approx(1e4)
+    assert model.rates[Work.DISPATCH] == pytest.approx(48 / (24e-5 - 1e-4))
+    assert model.rates[Work.LOOP] == pytest.approx(1e7)  # 26 + 20 thunks of an LSTM's step.
+    assert start_model(summarize_ceilings(ALL), "jax") is None
+
+
+def test_a_layer_that_python_calls_takes_its_op_and_the_call():
+    own = through("keras-torch", [host("small layers", 48e-4, 48.0), host("loop", 64e-5, 64.0)])
+    found = summarize_ceilings([*ALL, *own])
+    plain, model = start_model(found), start_model(found, "keras-torch")
+    assert plain is not None
+    assert model is not None
+    assert 1 / model.rates[Work.CALL] + 1 / model.rates[Work.DISPATCH] == pytest.approx(1e-4)
+    assert 29 / model.rates[Work.LOOP] == pytest.approx(1e-5)  # Ops of an LSTM's step there.
+    same = [kind for kind in Work if kind not in (Work.CALL, Work.LOOP)]
+    assert model.rates[same].tolist() == plain.rates[same].tolist()
 
 
 def test_a_model_takes_for_a_ceiling_what_the_ceiling_took():

@@ -9,7 +9,10 @@ from paceline.app.main import main
 from paceline.app.truth.measured_models import check_engine, failure_hint, measured_entry
 from paceline.app.truth.measuring import _modes
 from paceline.errors import InvalidInputError
+from paceline.execution.ceilings import summarize_ceilings
+from paceline.execution.machine_model import start_model
 from paceline.execution.stacks import stack_specs
+from paceline.measurements.store import Store
 from paceline.model.graph.graph import OpKind, Phase, monomials
 from paceline.model.reading.load import load_workload
 
@@ -132,6 +135,9 @@ def test_five_models_of_beginners_are_measured_as_they_are(backend, beginners, c
     said = capsys.readouterr().out
     assert all(f"beginners:{name} · training step" in said for name in names)
     assert "failed" not in said
+    records = Store(beginners / "store").read().records
+    framework = "keras-torch" if backend == "torch" else backend
+    assert start_model(summarize_ceilings(records), framework) is not None
 
 
 def counts(backend, name, monkeypatch):

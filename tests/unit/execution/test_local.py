@@ -20,7 +20,7 @@ RATES = {
     Work.POINTWISE: 40e9, Work.DEPTHWISE: 10e9, Work.PRODUCT: 60e9, Work.ATTENTION: 30e9,
     Work.RECURRENCE: 50e9, Work.OPERANDS: 5e9, Work.FILTERS: 4e9, Work.VECTOR: 9e9,
     Work.CACHED: 40e9, Work.STREAM: 12e9, Work.UPDATE: 20e9, Work.POOL: 1e9, Work.PAGES: 2e9,
-    Work.DISPATCH: 1e5,
+    Work.POOL_GRADIENT: 2e9, Work.DISPATCH: 1e5, Work.LOOP: 1e5, Work.CALL: 1e4,
 }  # fmt: skip
 TRUE = LocalModel(rates=amounts_of(RATES), shared_frac={2: 0.8}, all_reduce_bytes_per_s={2: 1e9})
 WRONG = replace(TRUE, rates=TRUE.rates * np.where(np.arange(len(Work)) < Work.OPERANDS, 1.3, 0.8))
@@ -207,5 +207,45 @@ def test_a_layer_that_is_a_loop_dispatches_its_ops_in_every_step():
     longer = recurrent_work("gru", seq=200)
     assert fused.amounts[Work.RECURRENCE] > 0
     assert loop.amounts[Work.RECURRENCE] == 0
-    assert loop.amounts[Work.DISPATCH] > 10 * fused.amounts[Work.DISPATCH]
-    assert longer.amounts[Work.DISPATCH] > 1.8 * loop.amounts[Work.DISPATCH]
+    assert fused.amounts[Work.LOOP] == 0
+    assert longer.amounts[Work.LOOP] == 2 * loop.amounts[Work.LOOP] > 0
+    assert longer.amounts[Work.DISPATCH] == loop.amounts[Work.DISPATCH]
+
+
+def trained_work(framework, name="vgg16", batch=1, seq=1, compiler="eager"):
+    graph = load_workload(name, task="train", optimizer="adam").passes[0].graph
+    plain = Configuration(
+        precision="fp32", platform="cpu", channels_last=False, compiler=compiler,
+        optimizer_kernel="plain" if compiler == "eager" else "fused",
+    )  # fmt: skip
+    return step_work(lower(graph, plain), batch=batch, seq=seq, framework=framework).amounts
+
+
+def test_a_compiled_step_is_called_once_and_layers_of_keras_one_by_one():
+    amounts = {name: trained_work(name) for name in ("torch", "jax", "tensorflow", "keras-torch")}
+    calls = {name: found[Work.CALL] for name, found in amounts.items()}
+    assert (calls["torch"], calls["jax"], calls["tensorflow"]) == (0, 1, 1)
+    layers = 13 + 5 + 3  # Convolutions, poolings and dense layers, and an activation after most.
+    assert layers < calls["keras-torch"] < 3 * layers
+
+
+def test_a_step_in_one_block_takes_all_its_pages_anew_or_none():
+    """The block of VGG-16 holds the places of what is pooled: 4 x 4 bytes of each element."""
+    one, two = (trained_work("jax", batch=batch, compiler="xla") for batch in (1, 2))
+    pooled = sum(64 * 2**i * (224 // 2**i) ** 2 for i in range(4)) + 512 * 14**2
+    assert two[Work.PAGES] - one[Work.PAGES] > 16 * pooled
+    assert trained_work("jax", "lstm", seq=8, compiler="xla")[Work.PAGES] == 0
+
+
+def test_an_update_with_results_of_its_own_takes_their_pages():
+    """Keras's Adam on PyTorch makes five tensors beside each gradient of VGG-16."""
+    gradient_bytes = 4 * 138_357_544
+    beside = trained_work("keras-torch")[Work.PAGES] - trained_work("torch")[Work.PAGES]
+    assert beside == pytest.approx(5 * gradient_bytes, rel=0.05)
+
+
+def test_a_gradient_gathered_step_by_step_grows_with_the_square_of_the_length():
+    short, long = (trained_work("keras-torch", "gru", batch=8, seq=seq) for seq in (512, 1024))
+    assert long[Work.CACHED] > 3.5 * short[Work.CACHED]
+    short, long = (trained_work("tensorflow", "gru", batch=8, seq=seq) for seq in (512, 1024))
+    assert long[Work.CACHED] < 2.1 * short[Work.CACHED]

@@ -152,7 +152,7 @@ def ceilings(
     """Measure what this machine can do at best: products, memory, copies, all-reduce.
 
     Args:
-        stack: ``torch`` or ``opencl``; the torch at hand if None.
+        stack: Such as ``torch``, ``opencl``, ``jax``; the torch at hand if None.
         devices: Ranks of the all-reduce.
         threads: CPU threads of each process; shared evenly if None.
         size: Side of the largest matrix.

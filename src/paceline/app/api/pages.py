@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Sides of the matrices of micro-benchmarks: three of the largest take 50 GB.
 _LEAST_SIZE, _MOST_SIZE = 64, 65_536
 #: Frameworks whose engines have micro-benchmarks.
-_WITH_CEILINGS = ("torch", "opencl")
+_WITH_CEILINGS = ("torch", "opencl", "jax", "tensorflow", "keras-torch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def find_ceilings(
     if chosen.spec.framework not in _WITH_CEILINGS:
         raise InvalidInputError(
             f"the stack `{stack}` has no micro-benchmarks",
-            hint=f"those of {' and '.join(_WITH_CEILINGS)} have",
+            hint=f"those of {', '.join(_WITH_CEILINGS)} have",
         )
     records = []
     with Store(store or default_store_folder()) as kept:

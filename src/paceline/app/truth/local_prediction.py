@@ -20,7 +20,7 @@ from paceline.execution.machine_model import (
     start_model,
     with_other_kernels,
 )
-from paceline.execution.machine_work import StepWork, step_work
+from paceline.execution.machine_work import StepWork, cpu_frameworks, step_work
 from paceline.execution.recording import SOURCE as STEPS
 from paceline.execution.stacks import Stack
 from paceline.measurements.ledger import LedgerRow
@@ -40,7 +40,7 @@ Talk = Callable[[str], None]
 #: How steps ran: framework and compiler.
 Way = tuple[str, str]
 
-#: What the ceilings are of: a model of any other way is known by its steps alone.
+#: How steps run that nobody said anything about.
 PLAIN: Way = ("torch", "eager")
 
 #: What the engines' optimizers are called where models are traced: their SGD has momentum.
@@ -110,17 +110,20 @@ def _newest(records: Iterable[Record]) -> list[Record]:
 def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | None:
     """The model of the record's machine and way, calibrated on all but the record's workload."""
     here = [other for other in records if _same_place(record, other)]
-    start = start_model(summarize_ceilings([r for r in here if r.source == CEILINGS]))
+    ceilings = [other for other in here if other.source == CEILINGS]
     others = [r for r in here if r.source == STEPS and r.workload != record.workload]
-    return None if start is None else _of_way(start, others, _way(record))
+    return _of_way(ceilings, others, _way(record))
 
 
-def _of_way(start: LocalModel, records: Sequence[Record], way: Way) -> LocalModel | None:
-    """The model of steps of one way; None where nothing of another way than plain was measured."""
+def _of_way(ceilings: Sequence[Record], records: Sequence[Record], way: Way) -> LocalModel | None:
+    """The model of steps of one way, from its own ceilings, or from those of PyTorch and steps."""
+    summary = summarize_ceilings(ceilings)
     lessons = [record for record in records if _is_lesson(record, way)]
-    if way != PLAIN:
-        return calibrated(with_other_kernels(start), lessons) if lessons else None
-    return calibrated(start, lessons)
+    if any(_way(record) == way for record in ceilings):
+        start = start_model(summary, way[0])
+        return None if start is None else calibrated(start, lessons)
+    start = start_model(summary)
+    return None if start is None or not lessons else calibrated(with_other_kernels(start), lessons)
 
 
 def _way(record: Record) -> Way:
@@ -142,10 +145,8 @@ def known_local_model(store: Store, machine: str, num_threads: int) -> LocalMode
     """
     records = store.read().records
     here = [r for r in records if (r.machine, r.num_threads) == (machine, num_threads)]
-    ceilings = [r for r in here if r.source == CEILINGS and r.framework == "torch"]
-    model = start_model(summarize_ceilings(ceilings))
-    lessons = [r for r in here if r.kind == "step"]
-    return None if model is None else _of_way(model, lessons, PLAIN)
+    ceilings = [record for record in here if record.source == CEILINGS]
+    return _of_way(ceilings, [record for record in here if record.kind == "step"], PLAIN)
 
 
 def local_step_s(
@@ -216,29 +217,32 @@ def measure_missing_ceilings(
         place: Where.
         settings: How; threads must be those of the steps.
         store: Measurements of before.
-        stack: PyTorch.
+        stack: PyTorch, or a backend of Keras.
         num_devices: Most processes that will run at once.
         talk: Told when something has to be measured.
     """
-    if settings.device != "cpu" or _has_ceilings(store, place, settings, num_devices):
+    framework = stack.spec.framework
+    if settings.device != "cpu" or _has_ceilings(store, place, settings, num_devices, framework):
         return
-    talk("measuring this machine's ceilings, to predict beside (once, some 30 s)")
+    talk(f"measuring what {stack.spec.name} reaches here, to predict beside (once, some 30 s)")
     for record in measure_ceilings(stack, place, settings, num_devices=num_devices):
         store.append(record)
 
 
-def _has_ceilings(store: Store, place: Place, settings: Settings, num_devices: int) -> bool:
+def _has_ceilings(
+    store: Store, place: Place, settings: Settings, num_devices: int, framework: str
+) -> bool:
     """Whether a model can begin with what the store has, for all numbers of processes."""
     found = [
         record
         for record in store.read().records
         if record.source == CEILINGS
-        and record.framework == "torch"
         and record.machine == place.fingerprint
         and record.num_threads == settings.num_threads
     ]
-    has_all = {1, num_devices} <= {record.num_devices for record in found}
-    return has_all and start_model(summarize_ceilings(found)) is not None
+    counts = {record.num_devices for record in found if record.framework == framework}
+    wanted = {1, num_devices} if framework == PLAIN[0] else {1}
+    return wanted <= counts and start_model(summarize_ceilings(found), framework) is not None
 
 
 def _is_lesson(record: Record, way: Way) -> bool:
@@ -315,7 +319,7 @@ def _work(record: Record, python: str | None = None) -> StepWork | None:
     """What the record's step asks for; None for a model that cannot be traced here."""
     lowered = _lowered(
         record.workload, record.task, record.mode, _optimizer(record), record.image_size,
-        record.compiler or "eager", python,
+        _compiler(record), python,
     )  # fmt: skip
     if lowered is None or record.batch_per_device is None:
         return None
@@ -323,6 +327,13 @@ def _work(record: Record, python: str | None = None) -> StepWork | None:
     return step_work(
         lowered, batch=int(record.batch_per_device), seq=seq, framework=record.framework or ""
     )
+
+
+def _compiler(record: Record) -> str:
+    """What a compiler of the record's framework makes of ops: a graph may run them one by one."""
+    compiler = record.compiler or "eager"
+    lowered = cpu_frameworks().get(record.framework or "", {}).get("lowered")
+    return "eager" if (lowered, compiler) == ("eager", "compiled") else compiler
 
 
 def traced_workload(record: Record) -> Workload | None:

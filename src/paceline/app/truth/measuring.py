@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, get_args
 
@@ -37,6 +38,7 @@ from paceline.execution.machine.facts import HostFacts
 from paceline.execution.machine.nvml import open_nvml
 from paceline.execution.machine.probe import probe_host, probe_machine
 from paceline.execution.machine.sensors import Sensors
+from paceline.execution.machine_work import cpu_frameworks
 from paceline.execution.measure import (
     EXPORTER,
     ONNX_FRAMEWORKS,
@@ -189,25 +191,24 @@ def _measure_ceilings(
     store: Store,
     settings: Settings,
 ) -> None:
-    """Measure what predicts steps of this machine and is not known yet; nothing without PyTorch.
+    """Measure what predicts steps of this machine and is not known yet.
 
     It is asked for when a cell has been measured: ceilings take a while, and a wrong name of a
     model is told before them.
     """
-    torch = next((stack for stack in stacks.values() if stack.spec.framework == "torch"), None)
-    if torch is None:
-        try:
-            torch = default_stack(stacks_folder())
-        except InvalidInputError:
-            return
-    measure_missing_ceilings(
-        place,
-        settings,
-        store,
-        torch,
-        num_devices=max(request.devices),
-        talk=lambda text: print(text, file=sys.stderr),
-    )
+    own = [stack for stack in stacks.values() if stack.spec.framework in cpu_frameworks()]
+    if all(stack.spec.framework != "torch" for stack in own):
+        with suppress(InvalidInputError):
+            own.insert(0, default_stack(stacks_folder()))
+    for stack in own:
+        measure_missing_ceilings(
+            place,
+            settings,
+            store,
+            stack,
+            num_devices=max(request.devices),
+            talk=lambda text: print(text, file=sys.stderr),
+        )
 
 
 def _check_names(request: MeasureRequest) -> None:

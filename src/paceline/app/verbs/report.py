@@ -93,7 +93,9 @@ def export(
 
 @common.answers
 def ceilings(
-    stack: Annotated[str | None, Option(help="torch or opencl; the torch at hand without.")] = None,
+    stack: Annotated[
+        str | None, Option(help="Such as torch, opencl, jax; the torch at hand without.")
+    ] = None,
     devices: Annotated[int, Option(help="Ranks of the all-reduce.")] = 1,
     threads: Annotated[int | None, Option(help="CPU threads of each process.")] = None,
     size: Annotated[int, Option(help="Side of the largest matrix.")] = 1024,

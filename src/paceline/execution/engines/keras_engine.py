@@ -13,16 +13,7 @@ from keras_jobs import make_job
 
 def serve(request, progress):
     """Build, time, and describe one cell."""
-    name = os.environ.get("KERAS_BACKEND", "tensorflow")
-    prepare = {"tensorflow": _prepare_tensorflow, "jax": _prepare_jax, "torch": _prepare_torch}
-    if request.get("device") == "cpu":
-        _hide_gpus()
-    try:
-        prepare[name](request)
-        import keras
-    except ImportError as error:
-        raise RequestError("no-framework", "this Python lacks %s: %s" % (name, error)) from None
-    backend = {"tensorflow": _TensorFlowBackend, "jax": _JaxBackend, "torch": _TorchBackend}[name]()
+    keras, backend = open_backend(request)
     if request["action"] == "hello":
         return describe(backend)
     places = ("cpu", "cuda") if backend.devices() else ("cpu",)
@@ -33,6 +24,21 @@ def serve(request, progress):
         dtype = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}[request["precision"]]
         keras.mixed_precision.set_global_policy(dtype)
     return measure(keras, backend, request, progress)
+
+
+def open_backend(request):
+    """Keras, and the backend that the environment names, with as many threads as are asked."""
+    name = os.environ.get("KERAS_BACKEND", "tensorflow")
+    prepare = {"tensorflow": _prepare_tensorflow, "jax": _prepare_jax, "torch": _prepare_torch}
+    if request.get("device") == "cpu":
+        _hide_gpus()
+    try:
+        prepare[name](request)
+        import keras
+    except ImportError as error:
+        raise RequestError("no-framework", "this Python lacks %s: %s" % (name, error)) from None
+    kinds = {"tensorflow": _TensorFlowBackend, "jax": _JaxBackend, "torch": _TorchBackend}
+    return keras, kinds[name]()
 
 
 def describe(backend):
@@ -260,7 +266,8 @@ class _JaxBackend(object):
             )
         )
         state, batch = self._placed(state, (job.inputs, job.targets), request["num_devices"])
-        run = jax.jit(self._function(job, optimizer, request["mode"]))
+        donated = 0 if request["mode"] == "step" else ()  # As `fit` of Keras does.
+        run = jax.jit(self._function(job, optimizer, request["mode"]), donate_argnums=donated)
         held = [state, None]
 
         def step():

@@ -90,6 +90,11 @@ def kernels(torch):
     image = torch.rand(4, 64, 56, 56)
     pool = partial(torch.nn.functional.max_pool2d, image, 3, 2, 1, return_indices=True)
     yield "POOL", "", [4 * 64 * 28 * 28, 1, 1], pool
+    pooled, places = pool()
+    window = ([3, 3], [2, 2], [1, 1], [1, 1], False)
+    backward = torch.ops.aten.max_pool2d_with_indices_backward
+    unpool = partial(backward, pooled, image, *window, places)
+    yield "POOL_BACKWARD", "", [4 * 64 * 28 * 28, 1, 1], unpool
     many, other = torch.rand(1 << 24), torch.rand(1 << 24)
     yield "ELEMENTWISE", "in place", [1 << 24, 1, 3], partial(many.add_, other, alpha=1e-9)
     images, norm = torch.rand(4, 1, 256, 56, 56), torch.nn.BatchNorm2d(256).eval()
