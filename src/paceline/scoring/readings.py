@@ -30,7 +30,7 @@ __all__ = ["ENGINES", "Reading", "UnresolvedRowError", "on_device", "read_job"]
 _FUSED_ATTENTION_SINCE = 2.0
 #: Frameworks that came with fused attention or after it.
 _FUSES_ATTENTION = (
-    r"vllm|sglang|tensorrt|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|onediff|"
+    r"vllm|sglang|tensorrt|mlperf.*cuda|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|onediff|"
     r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|torchao|llama-recipes|\btimm\b|jax|flax|"
     r"maxtext"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
@@ -13,7 +14,7 @@ from paceline.scoring.answering import AskedRows, ask_cells
 from paceline.scoring.answers import Answer, write_answers
 from paceline.scoring.completion import read_published
 from paceline.scoring.jobs import Cell
-from paceline.scoring.naming.devices import possible_capacities, resolve_device
+from paceline.scoring.naming.devices import num_slices, possible_capacities, resolve_device
 from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row
@@ -132,6 +133,7 @@ def ask_rows(
 def read_cell(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
     """A row with what it says and the device that it means; an answer with a reason if neither."""
     try:
+        row = replace(row, num_gpus=num_slices(row.gpu, row.num_gpus))
         reading = read_job(row)
         device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
         capacities = possible_capacities(catalog, row.gpu, row.gpu_memory_gb)

@@ -16,7 +16,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration, LoweredPass
-from paceline.model.graph.graph import FloatArray, Graph, IntArray
+from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Owner
 from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
 from paceline.model.rewrite.master_weights import with_weight_format
@@ -90,7 +90,7 @@ class RankPasses:
                 hint="leave the profile out: they run as plain batches",
             )
         splits, lowered = _lowered(workload, _shape(job, tensor), how)
-        _check_weights(next(iter(lowered.values())))
+        _check_weights(workload.passes[0].graph, next(iter(lowered.values())))
         host = job.profile if engine is None else engine.host
         return cls(workload=workload, splits=splits, lowered=lowered, host=host, engine=engine)
 
@@ -336,20 +336,35 @@ def _shape(job: Job, tensor: int) -> SplitShape:
     return SplitShape.of_engine(tensor=tensor, whole_experts="whole" in job.habits)
 
 
-def _check_weights(lowered: LoweredPass) -> None:
-    """Refuse a precision that promises narrow weights where the lowering kept them wide."""
+def _check_weights(graph: Graph, lowered: LoweredPass) -> None:
+    """Refuse a precision that promises narrow weights where the lowering kept them wide.
+
+    Tables that are looked up stay wide and multiply nothing.
+    """
     precision = find_precision(lowered.configuration.precision)
     is_training = len(lowered.gradient_ready) > 0
     half_bytes = ELEMENT_BYTES[precision.activation_dtype] * lowered.num_parameters
     is_narrow = ELEMENT_BYTES[precision.weight_dtype] < ELEMENT_BYTES[precision.activation_dtype]
     is_kept = lowered.parameter_bytes > _NARROW_FRAC * half_bytes
-    if is_narrow and is_kept and not is_training:
+    if is_narrow and is_kept and not is_training and not _is_mostly_tables(graph):
         in_8_bits = "--precision int8-full" if precision.name != "int8-full" else "it"
         raise InvalidInputError(
             f"weights in {precision.name} are not predicted for this model: most are no matrices",
             hint=f"use {in_8_bits} with --compiler compiled, which multiplies in 8 bits, or bf16 "
             "or fp16",
         )
+
+
+def _is_mostly_tables(graph: Graph) -> bool:
+    """Whether rows that are looked up are most of the parameters."""
+    ops, stores = graph.ops, graph.storages
+    of_op = np.repeat(np.arange(len(ops.kind)), np.diff(ops.input_start))
+    looked_up = ops.input_tensor[ops.kind[of_op] == OpKind.EMBEDDING]
+    is_parameter = stores.owner == Owner.PARAMETER
+    is_table = np.zeros(len(is_parameter), dtype=bool)
+    is_table[graph.tensors.storage[looked_up]] = True
+    elements = stores.elements[:, 0] * is_parameter
+    return bool(elements[is_table].sum() > elements.sum() / 2.0)
 
 
 def _summed(

@@ -19,6 +19,7 @@ CATALOG = load_catalog()
         ("H200 140GB SXM", 140, 1, "H200 SXM"),
         ("AMD Instinct MI300X 192GB HBM3", 192, 8, "Instinct MI300X"),
         ("RTX 3090", 24, 1, "GeForce RTX 3090"),
+        ("NVIDIA A100-SXM-80GB-500W", 40, 4, "A100 SXM4 80GB"),
         ("K80", 12, 1, "Tesla K80 (one of two GPUs)"),
     ],
 )
@@ -31,3 +32,19 @@ def test_no_device_is_made_up():
         resolve_device(CATALOG, "Quantum 9000", None, 1)
     with pytest.raises(InvalidInputError, match="GB"):
         resolve_device(CATALOG, "RTX 3090", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "profile", "count"),
+    [("A100-SXM4-80GB", "1g.10gb", 7), ("A30", "1g.6gb", 4), ("H100-SXM5-80GB", "1g.10gb", 7)],
+)
+def test_slices_together_are_no_more_than_their_device(name: str, profile: str, count: int) -> None:
+    whole = resolve_device(CATALOG, name, None, 1)
+    part = resolve_device(CATALOG, f"{name} ({count}x{profile} MIG)", whole.memory_bytes / 1e9, 1)
+    shares = [
+        part.peak_flop_per_s["bf16"] / whole.peak_flop_per_s["bf16"],
+        part.memory_bytes_per_s / whole.memory_bytes_per_s,
+        part.memory_bytes / whole.memory_bytes,
+    ]
+    assert all(0.8 / count < share <= 1.0 / count for share in shares)
+    assert part.fabric is None

@@ -14,9 +14,11 @@ from paceline.catalog.entities import Device
 from paceline.scoring.tables import read_table
 
 _TRADE_MARK = re.compile(r"\((r|tm)\)", re.IGNORECASE)
+#: A virtual device of all the memory of one: the letter says what it is licensed for.
+_VIRTUAL = re.compile(r"(?<=-)(\d+)[CQ]$")
 _BRACKETS = re.compile(r"[()\[\]]")
 _IN_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]")
-_COUNT = re.compile(r"^\s*\d+\s*[x×*]\s*(?=[a-z])|\s*[x×]\s*\d+\s*$", re.IGNORECASE)
+_COUNT = re.compile(r"^\s*\d+\s*[x×*]\s*(?=[a-z])|(?<![a-z])\s*[x×]\s*\d+\s*$", re.IGNORECASE)
 _MEMORY = re.compile(r"\b(\d+(?:\.\d+)?)\s*gb?\b", re.IGNORECASE)
 #: Words that decorate a name and never tell two devices apart.
 _DECORATION = re.compile(
@@ -91,6 +93,15 @@ def holds(device: Device, name: str) -> bool:
     )
 
 
+def states_memory(name: str) -> bool:
+    """Whether ``name`` itself says how much memory there is.
+
+    >>> states_memory("NVIDIA A100-SXM-80GB-500W"), states_memory("NVIDIA A10")
+    (True, False)
+    """
+    return bool(_MEMORY.search(_words(name)))
+
+
 def has_memory(device: Device, size_bytes: float | None) -> bool:
     """Whether a device has a stated memory; what is not stated or not known fits."""
     if size_bytes is None or device.memory_bytes is None:
@@ -108,7 +119,8 @@ def _is_made_so(device: Device, words: str) -> bool:
 
 def _words(name: str) -> str:
     """``name`` without brackets, a count or underscores; a laptop's word is one."""
-    plain = _BRACKETS.sub(" ", _TRADE_MARK.sub(" ", name)).replace("_", " ")
+    whole = _VIRTUAL.sub(r"\1GB", _TRADE_MARK.sub(" ", name))
+    plain = _BRACKETS.sub(" ", whole).replace("_", " ")
     return _MOBILE.sub("laptop", _COUNT.sub("", plain))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import lru_cache
 
 from paceline.catalog.entities import Catalog, Device
@@ -13,8 +15,17 @@ from paceline.scoring.naming.device_words import (
     is_slice,
     listed_names,
     plainer_names,
+    states_memory,
 )
 
+#: A slice by its name: ``(7x1g.10gb MIG)`` are seven of one unit and 10 GB in each device.
+_MIG = re.compile(
+    r"\(?\s*(?:\bMIG\b\s*)?(?:\b(?P<each>\d+)x|\b)(?P<units>\d)g\.(?P<gb>\d+)gb\b(?:\s*MIG)?\s*\)?",
+    re.IGNORECASE,
+)
+#: Multiprocessors of a unit: NVIDIA, "MIG User Guide", tables of profiles (recalled 2026-11-26).
+_SMS_PER_UNIT = {"Ampere": 14}
+_SMS_PER_LATER_UNIT = 16
 #: From so many devices in one machine on, a table that names no form factor means the module.
 _MODULE_COUNT = 4
 
@@ -34,7 +45,56 @@ def resolve_device(
         UnknownNameError: No such device.
         InvalidInputError: Devices of that name exist, none with that much memory.
     """
+    if _MIG.search(name):
+        return _slice(catalog, name, memory_gb, num_gpus)
     return _likeliest(catalog, _fitting(_found(catalog, name), name, memory_gb), num_gpus)
+
+
+def num_slices(name: str, num_gpus: float | None) -> float | None:
+    """Slices that a job runs on: all of each device where several are named, and else just one.
+
+    >>> num_slices("A100-SXM-80GB (7x1g.10gb MIG)", 4), num_slices("A100 (1x1g.10gb MIG)", 8)
+    (28.0, 1.0)
+    >>> num_slices("A100-SXM-80GB", 8)
+    8
+    """
+    found = _MIG.search(name)
+    if found is None or not num_gpus:
+        return num_gpus
+    each = float(found["each"] or 1)
+    return 1.0 if each == 1 else each * num_gpus
+
+
+@lru_cache(maxsize=256)
+def _slice(catalog: Catalog, name: str, memory_gb: float | None, num_gpus: float | None) -> Device:
+    """A part of a device: so many of its multiprocessors, and its memory's bandwidth by size."""
+    found = _MIG.search(name)
+    assert found is not None
+    whole = resolve_device(catalog, _MIG.sub(" ", name), memory_gb, num_gpus)
+    units, size_bytes = int(found["units"]), float(found["gb"]) * 1e9
+    sms_per_unit = _SMS_PER_UNIT.get(whole.architecture, _SMS_PER_LATER_UNIT)
+    if not whole.num_sms or not whole.memory_bytes:
+        raise UnknownNameError.from_name("slice of", whole.name, (), command="paceline devices")
+    num_sms = units * sms_per_unit
+    computes, holds_frac = num_sms / whole.num_sms, size_bytes / whole.memory_bytes
+
+    def share(value: float | None, frac: float) -> float | None:
+        return None if value is None else value * frac
+
+    return replace(
+        whole,
+        name=f"{whole.name}, slice {units}g.{found['gb']}gb",
+        num_sms=num_sms,
+        peak_flop_per_s={key: peak * computes for key, peak in whole.peak_flop_per_s.items()},
+        measured_bf16_flop_per_s=share(whole.measured_bf16_flop_per_s, computes),
+        memory_bytes=size_bytes,
+        usable_memory_bytes=share(whole.usable_memory_bytes, holds_frac),
+        memory_bytes_per_s=share(whole.memory_bytes_per_s, holds_frac),
+        l2_bytes=share(whole.l2_bytes, holds_frac),
+        tdp_w=share(whole.tdp_w, computes),
+        fabric=None,
+        fabric_bytes_per_s=None,
+    )
 
 
 def possible_capacities(
@@ -44,6 +104,9 @@ def possible_capacities(
 
     Raises what `resolve_device` raises.
     """
+    if found := _MIG.search(name):
+        size_bytes = float(found["gb"]) * 1e9
+        return size_bytes, size_bytes
     fitting = _fitting(_found(catalog, name), name, memory_gb)
     sizes = [device.capacity_bytes for device in fitting if device.capacity_bytes is not None]
     return (min(sizes), max(sizes)) if len(sizes) == len(fitting) else None
@@ -77,9 +140,11 @@ def _named(catalog: Catalog, name: str) -> tuple[Device, ...]:
 
 
 def _fitting(found: tuple[Device, ...], name: str, memory_gb: float | None) -> list[Device]:
-    """Those of them with the stated memory."""
+    """Those of them with the stated memory; a name that says it is surer than a column beside."""
     size_bytes = _memory_bytes(memory_gb)
     fitting = [d for d in found if has_memory(d, size_bytes)]
+    if not fitting and states_memory(name):
+        fitting = [d for d in found if holds(d, name)]
     if not fitting:
         raise InvalidInputError(
             f"no {name} with {memory_gb:g} GB in the catalogue",
