@@ -15,7 +15,6 @@ The tree, root first; every leaf is a situation that a caller may treat differen
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 #: So many names are told where none is near; more are listed by a command.
@@ -113,6 +112,8 @@ class StackConflictError(PacelineError):
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
     """At most three names that resemble ``name``, nearest first, ignoring case and separators."""
+    import difflib  # only where a name is wrong
+
     by_key = {_key(k): k for k in known}
     keys = difflib.get_close_matches(_key(name), by_key, n=_MOST_CLOSE_NAMES, cutoff=0.6)
     return [by_key[k] for k in keys]

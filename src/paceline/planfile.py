@@ -7,13 +7,33 @@ publishes its JSON schema. Units are SI and stand in the key names.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Literal
-
-from annotated_types import Ge, Gt
+from typing import Annotated, Any, Literal
 
 from paceline.values import dataclass
 
 SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """Bound of a number, which pydantic checks; annotated-types takes a tenth of `predict`."""
+
+    bound: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """The schema of the number, with its bound."""
+        return {**handler(source), "ge": self.bound}
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """The same, where the bound itself is too little."""
+
+    bound: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        """The schema of the number, with its bound."""
+        return {**handler(source), "gt": self.bound}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +72,7 @@ class PlannedWorkload:
     task: Literal["train", "infer"]
     sample_unit: str
     seq: int
-    num_parameters: Annotated[int, Ge(0)]
+    num_parameters: Annotated[int, AtLeast(0)]
     num_samples: float | None
     num_epochs: float | None
     optimizer: str | None
@@ -113,14 +133,14 @@ class PlannedPlace:
     instance_type: str
     region: str
     is_spot: bool
-    usd_per_hour: Annotated[float, Ge(0)]
+    usd_per_hour: Annotated[float, AtLeast(0)]
     priced_on: str | None
     source: str
     device: str
-    num_nodes: Annotated[int, Ge(1)]
-    devices_per_node: Annotated[float, Gt(0)]
-    num_vcpus_per_node: Annotated[int, Ge(1)] | None
-    host_memory_bytes_per_node: Annotated[float, Gt(0)] | None
+    num_nodes: Annotated[int, AtLeast(1)]
+    devices_per_node: Annotated[float, Above(0)]
+    num_vcpus_per_node: Annotated[int, AtLeast(1)] | None
+    host_memory_bytes_per_node: Annotated[float, Above(0)] | None
     interconnect: str
     network_bytes_per_s: float | None
     interruption_frac_per_month: tuple[float, float] | None
@@ -182,8 +202,8 @@ class PlannedService:
     """
 
     engine: str
-    num_replicas: Annotated[int, Ge(1)]
-    num_ranks: Annotated[int, Ge(1)]
+    num_replicas: Annotated[int, AtLeast(1)]
+    num_ranks: Annotated[int, AtLeast(1)]
     max_requests: int | None
     chunk_tokens: int | None
     memory_frac: float | None
@@ -246,9 +266,9 @@ class PlannedChoice:
 
     place: PlannedPlace
     strategy: str
-    batch_per_device: Annotated[int, Ge(1)]
-    microbatches: Annotated[int, Ge(1)]
-    global_batch: Annotated[int, Ge(1)]
+    batch_per_device: Annotated[int, AtLeast(1)]
+    microbatches: Annotated[int, AtLeast(1)]
+    global_batch: Annotated[int, AtLeast(1)]
     precision: str
     compiler: str
     checkpointing: str
@@ -275,7 +295,7 @@ class PlannedChoice:
     label: str = ""
     remark: str = ""
     notes: tuple[str, ...] = ()
-    num_devices: Annotated[int, Ge(1)] = 1
+    num_devices: Annotated[int, AtLeast(1)] = 1
     optimizer_steps: int | None = None
     exposed_communication_s: float = 0.0
     mfu_frac: float | None = None
