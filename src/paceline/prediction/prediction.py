@@ -53,7 +53,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StepPrediction:
+class PassPrediction:
     """One pass on one device each, for all devices × points. Shapes are (num_devices, num_points).
 
     Attributes:
@@ -105,7 +105,7 @@ class StepPrediction:
     knowledge: npt.NDArray[np.int8]
     log_sigma: FloatArray
 
-    def at(self, points: npt.ArrayLike) -> StepPrediction:
+    def at(self, points: npt.ArrayLike) -> PassPrediction:
         """The prediction at some of its points, in this order; points may repeat."""
         index = np.asarray(points)
         of_points = (f.name for f in fields(self) if f.name not in _OF_NO_POINT)

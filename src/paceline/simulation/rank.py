@@ -31,7 +31,7 @@ from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.peak import peak_memory_bytes
-from paceline.prediction.prediction import Points, StepPrediction
+from paceline.prediction.prediction import PassPrediction, Points
 from paceline.prediction.step.one_pass import abstentions, predict_pass
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.simulation.job import Job
@@ -40,7 +40,7 @@ from paceline.values import dataclass
 
 #: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
 _NARROW_FRAC = 0.85
-#: Columns that passes add up, by the name that `StepPrediction` has for them.
+#: Columns that passes add up, by the name that `PassPrediction` has for them.
 _SUMMED = {
     "step_low_s": "low_s", "step_s": "mid_s", "step_high_s": "high_s", "device_s": "device_s",
     "host_s": "host_s", "wait_s": "wait_s", "copy_s": "copy_s", "backward_s": "backward_s",
@@ -368,7 +368,7 @@ def _is_mostly_tables(graph: Graph) -> bool:
 
 
 def _summed(
-    passes: Sequence[Pass], found: Sequence[StepPrediction], idle_bytes: Sequence[float]
+    passes: Sequence[Pass], found: Sequence[PassPrediction], idle_bytes: Sequence[float]
 ) -> dict[str, FloatArray]:
     """Passes one after the other; the largest peak counts, and the longest pass binds.
 
@@ -410,7 +410,7 @@ def _with_pipeline(passes: RankPasses, summed: Mapping[str, FloatArray]) -> dict
 
 
 def _served(
-    passes: RankPasses, engine: EngineProfile, predictions: Sequence[StepPrediction],
+    passes: RankPasses, engine: EngineProfile, predictions: Sequence[PassPrediction],
     runs: ServingRuns,
 ) -> dict[str, FloatArray]:  # fmt: skip
     """All requests in flight of an engine, from their prompts to their last tokens."""
@@ -447,7 +447,7 @@ def _served(
 
 
 def _generated(
-    prefill: StepPrediction, decode: StepPrediction, last: StepPrediction, outputs: FloatArray
+    prefill: PassPrediction, decode: PassPrediction, last: PassPrediction, outputs: FloatArray
 ) -> dict[str, FloatArray]:
     """A prompt read once and an answer written token by token, all requests of a batch together."""
     step_s = prefill.mid_s + outputs * decode.mid_s

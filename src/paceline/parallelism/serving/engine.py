@@ -14,7 +14,7 @@ from paceline.parallelism.serving.batching import (
     EnginePasses,
     ServingRuns,
 )
-from paceline.prediction.prediction import Points, StepPrediction
+from paceline.prediction.prediction import PassPrediction, Points
 from paceline.values import dataclass
 
 #: The pass that reads a prompt, and the one that writes a token for every request.
@@ -31,8 +31,8 @@ class PredictedPasses:
         weights_s: Of it, all but what grows with the context.
     """
 
-    prompt: StepPrediction
-    token: StepPrediction
+    prompt: PassPrediction
+    token: PassPrediction
     weights_s: FloatArray
 
     def passes(self, name: str = "mid_s") -> EnginePasses:
@@ -65,7 +65,7 @@ def asked_passes(runs: ServingRuns) -> tuple[tuple[str, Points], ...]:
     )
 
 
-def predicted_passes(runs: ServingRuns, found: Sequence[StepPrediction]) -> PredictedPasses:
+def predicted_passes(runs: ServingRuns, found: Sequence[PassPrediction]) -> PredictedPasses:
     """The passes of an engine from the predictions of `asked_passes`, in that order."""
     prompt, written = found
     halfway = np.arange(len(runs.concurrency))

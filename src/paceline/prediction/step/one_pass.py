@@ -20,7 +20,7 @@ from paceline.prediction.kernels.power import mean_power_w, power_law, use_of
 from paceline.prediction.kernels.row_times import OpShapes, OpTimes, evaluate_shapes, row_peaks
 from paceline.prediction.kernels.sustained_rate import least_row_s, steady_row_times
 from paceline.prediction.memory.peak import peak_memory_bytes
-from paceline.prediction.prediction import Bound, Points, StepPrediction
+from paceline.prediction.prediction import Bound, PassPrediction, Points
 from paceline.prediction.step.host_dispatch import (
     beyond_queue_s,
     dispatch_s,
@@ -89,7 +89,7 @@ def predict_pass(
     *,
     calibration: Calibration | None = None,
     framework: str = "torch",
-) -> StepPrediction:
+) -> PassPrediction:
     """Predict one pass for every device and point.
 
     A device with a missing fact (bandwidth, or a peak for the precision) gets NaN; `abstentions`
@@ -252,7 +252,7 @@ def _sum(values: Array) -> FloatArray:
     return total
 
 
-def _prediction(asked: _Question, points: Points, times: _Times) -> StepPrediction:
+def _prediction(asked: _Question, points: Points, times: _Times) -> PassPrediction:
     lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
     fixed_s = float(calibration.constants["host"]["step_s"][asked.framework])
     times = times.corrected()
@@ -272,7 +272,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
         lowered.memory, points, platform=lowered.configuration.platform, calibration=calibration
     )
     low_b, mid_b, high_b = (np.broadcast_to(m, mid_s.shape) for m in memory)
-    return StepPrediction(
+    return PassPrediction(
         low_s=mid_s * np.exp(-Z_80 * sigma),
         mid_s=mid_s,
         high_s=mid_s * np.exp(Z_80 * sigma),
