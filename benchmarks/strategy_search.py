@@ -62,16 +62,17 @@ def main() -> None:
         )  # fmt: skip
         prepared = time.process_time() - start
         table = enumerate_strategies(space, num_devices=num_devices, global_batch=batch)
-        evaluate_strategies(table, space.variants, fabric, space.state)
+        evaluate_strategies(table, space.variants, fabric)
         layout.cache_clear()
         start = time.process_time()
-        evaluate_strategies(table, space.variants, fabric, space.state)
+        evaluate_strategies(table, space.variants, fabric)
         rate = len(table) / (time.process_time() - start)
         start = time.perf_counter()
-        best = search_strategies(space, num_devices=num_devices, global_batch=batch)[0]
+        best = search_strategies(space, num_devices=num_devices, global_batch=batch)
         searched = time.perf_counter() - start
         print(f"| {title} | {num_devices:,} | {loaded:.1f} | {prepared:.2f} | {len(table)} |"
-              f" {rate:,.0f} | {searched:.2f} | `{best.strategy}` {best.step_s:.2f} s |",
+              f" {rate:,.0f} | {searched:.2f} | `{best.strategies[0]}`"
+              f" {best.steps.step_s[0]:.2f} s |",
               flush=True)  # fmt: skip
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"\nPeak memory of the process {peak:.2f} GB.")
