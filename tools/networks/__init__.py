@@ -32,7 +32,9 @@ _SCHEMES = {
     "published_folding": "folding", "published_frames": "frames", "published_images": "images",
     "published_litgpt": "litgpt", "published_parts": "parts", "published_recurrent": "recurrent",
     "published_sequences": "sequences", "published_speech": "speech",
-    "published_tables": "tables", "published_volumes": "volumes",
+    "published_tables": "tables", "published_volumes": "volumes", "published_graphs": "messages",
+    "published_series": "series", "published_fields": "fields", "published_gans": "adversarial",
+    "published_classes": "classes",
 }  # fmt: skip
 
 

@@ -96,11 +96,9 @@ def test_every_name_means_itself():
 
 @pytest.mark.parametrize(
     ("typed", "near"),
-    [("whisper", "whisper-large-v3"), ("mixtral", "mixtral-8x22b"), ("dinov2", "dinov2-base"),
-     ("swinv2", "timm:swinv2_base_window12_192"), ("yolov8", "published_yolo:yolov8n"),
+    [("wavlm", "wavlm-large"), ("musicgen", "musicgen-medium"),
      ("YOLO", "published_yolo:yolo26n"), ("yolov7", "yolov9"), ("yolov5x6", "yolov5x"),
      ("RF-DETR", "rf-detr-medium"),
-     ("faster-rcnn", "torchvision:fasterrcnn_resnet50_fpn"),
      ("qwen3-9b", "qwen3-8b"), ("mT5", "mt5-large"), ("suno/bark", "bark-coarse"),
      ("gemma 4", "gemma-4-31b"), ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"), ("RWKV-7", "rwkv7_1b5"),
      ("published:ssd30", "published:ssd300"), ("published_speech:jaspar", "jasper"),
@@ -149,6 +147,17 @@ GPT3 = "transformer:layers=96,hidden=12288,heads=96,vocab=50257,positions=2048,t
         ("VGG", "vgg16"), ("LSTM", "lstm"), ("GRU", "gru"), ("GPT-2 small", "gpt2"),
         ("t5", "t5-base"), ("Swin Transformer", "swin_t"), ("mistral", "hf:mistral-7b"),
         ("clip", "clip-vit-b-32"), ("gpt-3 175B", GPT3), ("gpt3", GPT3),
+        ("whisper", "hf:whisper-large-v3"), ("mixtral", "mixtral-8x7b"), ("Qwen", "hf:qwen3-8b"),
+        ("DINOv2", "hf:dinov2-base"), ("YOLOv8", "published_yolo:yolov8n"),
+        ("yolo v10", "published_yolo:yolov10n"), ("SigLIP", "hf:siglip-so400m-384"),
+        ("Faster R-CNN", "torchvision:fasterrcnn_resnet50_fpn"), ("SAM", "hf:sam-vit-huge"),
+        ("DiT-XL/2", "published_classes:dit_xl"), ("DiT", "published_classes:dit_xl"),
+        ("GCN", "published_graphs:gcn_products"), ("GraphSAGE", "published_graphs:sage_products"),
+        ("SchNet", "published_graphs:schnet"), ("StyleGAN2", "published_gans:stylegan2_1024"),
+        ("NeRF", "published_fields:nerf"), ("PatchTST", "published_series:patchtst_weather"),
+        ("two-tower", "published_tables:two_tower"), ("reranker", "hf:bge-m3"),
+        ("TabTransformer", "published_tables:tab_transformer"), ("TrOCR", "hf:trocr-base"),
+        ("Florence-2", "hf:florence-2-large"), ("Mask2Former", "hf:mask2former-swin-small"),
     ],
 )  # fmt: skip
 def test_a_word_of_a_newcomer_means_what_users_expect(typed, entry):

@@ -26,6 +26,31 @@ def _separable(inputs, outputs):
     )  # fmt: skip
 
 
+class LeNet(nn.Module):
+    """LeNet-5 (LeCun et al. 1998, figure 2) with all maps read by the next: 61,706 numbers."""
+
+    side, has_one_size = 32, True
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.Sequential(
+            nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.Tanh(),
+            nn.AvgPool2d(2), nn.Conv2d(16, 120, 5), nn.Tanh(),
+        )  # fmt: skip
+        self.head = nn.Sequential(nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10))
+
+    def inputs(self, batch):
+        """Grey digits."""
+        return torch.empty(batch, 1, self.side, self.side)
+
+    def loss(self, output, _inputs):
+        """Which digit it is."""
+        return F.cross_entropy(output, torch.empty(len(output), dtype=torch.int64))
+
+    def forward(self, images):
+        return self.head(self.maps(images).flatten(1))
+
+
 class _FeaturePyramidCell(nn.Module):
     """One cell of BiFPN over five levels: down the pyramid, then up again."""
 
@@ -224,6 +249,7 @@ def _turned_film(film, *sizes):
 
 
 MODELS = {
+    "lenet5": LeNet,
     "efficientdet_d0": EfficientDet,
     "unet_industrial": UNetIndustrial,
     "pixart_sigma": _made(DiffusionTransformer, 28, 1152, 16, 4608, 4096, 300, norm="none"),

@@ -12,6 +12,8 @@ from torch_tracing.choices import Choices
 from torch_transformers.families import HfSubject
 
 _WITHOUT_MATCHING = "a loss that matches no boxes"
+#: Model types that answer with classes and masks of queries.
+_MASKS = ("mask2former", "maskformer", "eomt")
 #: Names that a picture is searched for, each a text of its own: the classes of COCO.
 _NUM_NAMES = 80
 
@@ -24,6 +26,9 @@ def detector(model, kind, image_size):
         return _Detector(model, kind, image_size)
     if name in auto.MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES.values():
         return _AskedDetector(model, kind, image_size)
+    masks = {one: auto.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.get(one) for one in _MASKS}
+    if name in masks.values():
+        return _MaskDetector(model, "image", image_size)
     if model.config.model_type == "sam3":
         return _AskedSegmenter(model, "image", image_size)
     return None
@@ -59,6 +64,18 @@ class _Detector(HfSubject):
         boxes = output.pred_boxes
         distance = torch.nn.functional.l1_loss(boxes, torch.empty_like(boxes))
         return super().loss(output, inputs) + distance
+
+
+class _MaskDetector(_Detector):
+    """Draws objects of its own classes, a mask for each query (Cheng et al., arXiv:2112.01527)."""
+
+    def loss(self, output, _inputs):
+        """Of every query, unmatched: its class and its mask."""
+        if _WITHOUT_MATCHING not in self.taken:
+            self.taken = ", ".join((self.taken, _WITHOUT_MATCHING))
+        told = output.class_queries_logits, output.masks_queries_logits
+        score = torch.nn.functional.binary_cross_entropy_with_logits
+        return sum(score(one, torch.empty_like(one)) for one in told)
 
 
 class _AskedDetector(_Detector):

@@ -59,8 +59,10 @@ _BY_CHANCE = {
 #: Model types that look for the tokens of each language: all tokens are of the one language.
 _ONE_LANGUAGE = ("xmod",)
 #: Height and width of the pictures that detectors are judged on, where their configs state none:
-#: RT-DETR and D-FINE at 640 × 640, DETR and kin at 800 on the short side of a 4:3 picture.
+#: RT-DETR and D-FINE at 640 × 640, DETR and kin at 800 on the short side of a 4:3 picture, which
+#: what draws masks pads to a multiple of 32.
 _PICTURES = {
+    **dict.fromkeys(("maskformer", "mask2former"), (800, 1088)),
     **dict.fromkeys(("rt_detr", "rt_detr_v2", "d_fine", "deimv2"), (640, 640)),
     **dict.fromkeys(
         (
@@ -89,6 +91,8 @@ _CACHES = ("past_key_values", "cache_params")
 _WITHOUT_LOSS = ("semantic", "coarse_acoustics")
 #: Model types that write captions, and take no loss without an image.
 _CAPTIONS = ("git",)
+#: Classes that encode a picture once and write what stands in it.
+_READERS = ("VisionEncoderDecoderModel",)
 
 
 def hf_subject(name, request):
@@ -315,6 +319,8 @@ def _class_name(model_type, config):
 
 
 def _kind(model_class):
+    if model_class.__name__ in _READERS:
+        return "language"
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     for table, kind in _HEADS:
         if model_class.__name__ in getattr(auto, table).values():
@@ -563,7 +569,8 @@ def _item_shape(model, main, image_size=None):
 
 def _picture_shape(config, image_size):
     """Channels, height and width of a picture; of a clip, its frames before them."""
-    vision = getattr(config, "vision_config", config)
+    parts = (getattr(config, name, None) for name in ("vision_config", "encoder"))
+    vision = next((one for one in parts if hasattr(one, "hidden_size")), config)
     backbone = getattr(vision, "backbone_config", vision)
     stated = getattr(vision, "image_size", None) or getattr(backbone, "image_size", None)
     stated = stated or getattr(vision, "crop_size", None) or 224
