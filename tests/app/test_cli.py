@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from paceline import __version__
-from paceline.app.main import VERBS, main
+from paceline.app.main import VERBS, build_commands, main
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -145,6 +146,16 @@ def test_a_device_that_runs_no_eager_code_names_what_it_runs(
 def test_a_typo_in_a_verb_names_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = run(capsys, "plam")
     assert "did you mean `plan`" in err
+
+
+def test_help_lists_every_verb_once_below_what_it_is_wanted_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The six that most people need come first."""
+    _, out, _ = run(capsys, "--help")
+    names = re.findall(r"^  (\w+(?: \w+)?)  ", out.partition("Plan a job:")[2], re.MULTILINE)
+    assert sorted(names) == sorted(build_commands().commands)
+    assert names[:6] == ["plan", "predict", "scale", "deploy", "report", "trace"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

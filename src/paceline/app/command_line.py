@@ -34,6 +34,8 @@ Verb = TypeVar("Verb", bound=Callable[..., object])
 
 #: Columns of help, where the terminal has as many.
 HELP_WIDTH = 96
+#: Characters of the longest name of a verb.
+_LONGEST_VERB = 16
 #: Words shorter than this stand in the help of many options; so many options are a hint.
 _LEAST_LETTERS = 4
 _FEW = 2
@@ -89,9 +91,18 @@ class _Verb(click.Command):
 
 
 class Commands(click.Group):
-    """Verbs by name, some of them with verbs of their own."""
+    """Verbs by name, some of them with verbs of their own.
 
-    def __init__(self, name: str, help: str) -> None:
+    Args:
+        name: As typed.
+        help: One sentence.
+        wants: Its verbs by what a person wants, as help lists them; in one list where it is empty.
+    """
+
+    def __init__(
+        self, name: str, help: str, wants: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        self.wants = wants or {}
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
         super().__init__(name, help=help, short_help=help, context_settings=settings)
 
@@ -120,6 +131,18 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they were added."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each verb, and those of two words behind it, below what it is wanted for."""
+        if not self.wants:
+            super().format_commands(ctx, formatter)
+        for want, verbs in self.wants.items():
+            names = [name for verb in verbs for name in self.commands if name.split()[0] == verb]
+            with formatter.section(want):
+                formatter.write_dl(
+                    [(name, self.commands[name].short_help or "") for name in names],
+                    col_max=_LONGEST_VERB,
+                )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

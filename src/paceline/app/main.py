@@ -49,6 +49,18 @@ VERBS: Mapping[str, str] = {
     "web": "paceline.app.verbs.web",
 }
 
+#: Verbs by what a person wants, those that most people need first.
+_WANTS = {
+    "Plan a job": ("plan", "predict", "scale", "deploy", "report", "trace"),
+    "Look something up": ("devices", "offers", "models", "stack"),
+    "Rent, buy or share": ("bill", "own", "fits", "pool", "lifecycle"),
+    "Train, run and watch": ("train", "run", "runs", "diagnose", "feed", "infer", "web"),
+    "Measure, and hold predictions against it": (
+        "measure", "stacks", "doctor", "ceilings", "compare", "export", "calibrate", "trials",
+        "score",
+    ),
+}  # fmt: skip
+
 #: Verbs that take a command after ``--``.
 _WITH_COMMAND = frozenset({"run", "diagnose"})
 #: Verbs that take a script after ``--`` in the place of a model.
@@ -119,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_commands(verbs: Sequence[str] | None = None) -> Commands:
     """The command line with the given verbs, or with all of them."""
-    commands = Commands("paceline", _HELP)
+    commands = Commands("paceline", _HELP, _WANTS)
     wanted = VERBS if verbs is None else verbs
     for module in dict.fromkeys(VERBS[verb] for verb in wanted):
         import_module(module).register(commands)
