@@ -245,7 +245,8 @@ CASES: dict[str, dict[str, Case]] = {
     "bill": {
         **_all(_BILL, nodes="2", term="reserved-1y", setup="1h", storage="1TB", egress="1TB",
                region="eu-west-1", as_of="2026-08-01"),
-        **_all(_SPOT, save="20min", restart="2h"),
+        **_all(_SPOT, save="20min", restart="2h", save_every="5h", interruptions="0.1",
+               price="90usd"),
         "--facts": Case("bill campus/4x-acme 24h", "{lab}"),
     },
     "pool": {

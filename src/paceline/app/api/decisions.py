@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -165,7 +165,10 @@ def bill(
     storage: str | None = None,
     egress: str | None = None,
     save: str | None = None,
+    save_every: str | None = None,
     restart: str | None = None,
+    interruptions: float | None = None,
+    price: str | None = None,
     region: str = "",
     as_of: str | date | None = None,
     facts: Sequence[Path] = (),
@@ -181,7 +184,10 @@ def bill(
         storage: Kept on the provider's disks, such as ``150GB``.
         egress: Taken out at the end, such as ``10GB``.
         save: Time of one checkpoint, on spot machines; 60 s if None.
+        save_every: Work between two checkpoints, likewise; what costs least if None.
         restart: Paid time of a restart, likewise; 10 min if None.
+        interruptions: Per hour of one machine, likewise; as published if None.
+        price: Of one machine and hour, such as ``9usd``, in the place of the catalogue's.
         region: Where it runs, if not where the price was seen.
         as_of: Day on which prices are judged; today if None.
         facts: Files with your own offers.
@@ -196,38 +202,38 @@ def bill(
     from paceline.catalog.load import load_catalog
     from paceline.catalog.lookup import find_offer
     from paceline.catalog.past import known_on
+    from paceline.planning.places import price as prices
     from paceline.planning.places.interruption import Checkpointing
-    from paceline.planning.places.price import (
-        TERMS,
-        JobDemand,
-        check_region,
-        price_job,
-        rental_terms,
-    )
-    from paceline.units import parse_bytes, parse_duration_s
+    from paceline.units import parse_bytes, parse_duration_s, parse_usd
 
-    check_above_zero(nodes=nodes)
-    demand = JobDemand(
-        run_s=parse_duration_s(duration),
-        num_nodes=nodes,
-        setup_s=parse_duration_s(setup),
+    check_above_zero(nodes=nodes, interruptions=interruptions)
+    saving = Checkpointing(
+        save_s=parse_duration_s(save or _USUAL_SAVE),
+        restart_s=parse_duration_s(restart or _USUAL_RESTART),
+        interval_s=parse_duration_s(save_every) if save_every else None,
+    )
+    demand = prices.JobDemand(
+        run_s=parse_duration_s(duration), num_nodes=nodes, setup_s=parse_duration_s(setup),
         storage_bytes=parse_bytes(storage) if storage else 0.0,
         egress_bytes=parse_bytes(egress) if egress else 0.0,
-        checkpointing=Checkpointing(
-            save_s=parse_duration_s(save or _USUAL_SAVE),
-            restart_s=parse_duration_s(restart or _USUAL_RESTART),
-        ),
-    )
-    way = read_word(term, TERMS, "term", command="paceline bill --help")
+        checkpointing=saving,
+    )  # fmt: skip
+    way = read_word(term, prices.TERMS, "term", command="paceline bill --help")
     today = read_day(as_of)
-    _check_interruptible(way, save=save, restart=restart)
+    of_spot = {"save": save, "save-every": save_every, "restart": restart}
+    _check_interruptible(way, of_spot | {"interruptions": interruptions})
     catalog = known_on(load_catalog(tuple(facts)), today)
     rented = find_offer(catalog, offer)
-    check_region(region, rented, catalog.offers)
-    return price_job(demand, rental_terms(rented, term=way, today=today, region=region))
+    prices.check_region(region, rented, catalog.offers)
+    terms = prices.stated_terms(
+        prices.rental_terms(rented, term=way, today=today, region=region),
+        usd_per_hour=parse_usd(price) if price else None,
+        interruptions_per_hour=interruptions,
+    )
+    return prices.price_job(demand, terms)
 
 
-def _check_interruptible(term: str, **stated: str | None) -> None:
+def _check_interruptible(term: str, stated: Mapping[str, str | float | None]) -> None:
     """Refuse what is said of interruptions where nothing is interrupted."""
     for name, value in stated.items():
         if value is not None and term != "spot":

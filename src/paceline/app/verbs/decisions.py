@@ -120,20 +120,31 @@ def bill(
     save: Annotated[
         str | None, Option(help="Time of one checkpoint, on spot machines; 60s without.")
     ] = None,
+    save_every: Annotated[
+        str | None,
+        Option(metavar="30min", help="Work between two, likewise; what costs least without."),
+    ] = None,
     restart: Annotated[
         str | None, Option(help="Paid time of a restart, likewise; 10min without.")
+    ] = None,
+    interruptions: Annotated[
+        float | None,
+        Option(metavar="0.02", help="Per hour of one machine, likewise; as published without."),
+    ] = None,
+    price: Annotated[
+        str | None, Option(metavar="9usd", help="Of a machine and hour, instead of the known one.")
     ] = None,
     region: Annotated[str, Option(help="Where it runs, if not where the price was seen.")] = "",
     as_of: common.AsOf = None,
     facts: common.Facts = None,
 ) -> Answer:
     """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
-    from paceline.app.api.decisions import bill as price
+    from paceline.app.api.decisions import bill as priced
     from paceline.catalog.load import load_catalog
     from paceline.catalog.lookup import find_offer
     from paceline.reporting.screens import decisions as report
 
-    found = price(
+    found = priced(
         offer,
         duration,
         nodes=nodes,
@@ -142,7 +153,10 @@ def bill(
         storage=storage,
         egress=egress,
         save=save,
+        save_every=save_every,
         restart=restart,
+        interruptions=interruptions,
+        price=price,
         region=region,
         as_of=as_of,
         facts=facts or (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date
 from functools import lru_cache
 from typing import Literal, get_args
@@ -76,6 +77,7 @@ class RentalTerms:
         storage_usd_per_byte_month: Disk; None where unknown.
         egress_usd_per_byte: Traffic out; None where unknown.
         interruption_frac_per_month: Chance that one machine is taken back, as low, middle and high.
+        interruptions_per_hour: Of one machine, in the place of that chance; None where not stated.
         wait_s: Unpaid wait for a new machine after an interruption.
         price_log_sigma: Standard deviation of log price, from its age and region.
         assumptions: What was assumed, one sentence each.
@@ -89,6 +91,7 @@ class RentalTerms:
     storage_usd_per_byte_month: float | None = None
     egress_usd_per_byte: float | None = None
     interruption_frac_per_month: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    interruptions_per_hour: float | None = None
     wait_s: float = 0.0
     price_log_sigma: float = 0.0
     assumptions: tuple[str, ...] = ()
@@ -126,7 +129,7 @@ def price_job(demand: JobDemand, terms: RentalTerms) -> JobPrice:
         InvalidInputError: A spot job that says nothing about its checkpoints.
         MissingFactError: Storage or traffic is asked for whose price is unknown.
     """
-    run = _run(demand, terms, terms.interruption_frac_per_month[1])
+    run = _run(demand, terms, _rates_per_s(demand, terms)[1])
     paid_s = _billed_s(run, demand, terms)
     wall_s = demand.setup_s + run.paid_s + run.num_interruptions * terms.wait_s
     compute_usd = _compute_usd(paid_s, demand, terms)
@@ -183,8 +186,43 @@ def rental_terms(
     )
 
 
-def _run(demand: JobDemand, terms: RentalTerms, frac_per_month: float) -> InterruptedRun:
-    rate = interruptions_per_s(frac_per_month, demand.num_nodes)
+def stated_terms(
+    terms: RentalTerms,
+    *,
+    usd_per_hour: float | None = None,
+    interruptions_per_hour: float | None = None,
+) -> RentalTerms:
+    """Terms with a price of one's own, and with interruptions as one has seen them.
+
+    Args:
+        terms: Of the catalogue; what is not stated stays.
+        usd_per_hour: Of one machine, known for certain.
+        interruptions_per_hour: Of one machine.
+    """
+    notes = terms.assumptions
+    if usd_per_hour is not None:
+        notes = (*(note for note in notes if not note.startswith("price ")), "the price is yours")
+        terms = replace(terms, usd_per_hour=usd_per_hour, price_log_sigma=0.0)
+    if interruptions_per_hour is not None:
+        notes = tuple(note for note in notes if not note.startswith("interruptions"))
+        terms = replace(terms, interruptions_per_hour=interruptions_per_hour)
+    return replace(terms, assumptions=notes)
+
+
+def _rates_per_s(demand: JobDemand, terms: RentalTerms) -> tuple[float, float, float]:
+    """Interruptions of the job per second: low, middle and high."""
+    if terms.interruptions_per_hour is not None:
+        return (demand.num_nodes * terms.interruptions_per_hour / HOUR_S,) * 3
+    low, mid, high = terms.interruption_frac_per_month
+    nodes = demand.num_nodes
+    return (
+        interruptions_per_s(low, nodes),
+        interruptions_per_s(mid, nodes),
+        interruptions_per_s(high, nodes),
+    )
+
+
+def _run(demand: JobDemand, terms: RentalTerms, rate: float) -> InterruptedRun:
     saving = demand.checkpointing
     if saving is None and rate > 0:
         raise InvalidInputError(
@@ -222,11 +260,11 @@ def _interval(
     demand: JobDemand, terms: RentalTerms, compute_usd: float, extras_usd: float
 ) -> Interval:
     """The band of interruption times the spread of the price."""
-    low_frac, _, high_frac = terms.interruption_frac_per_month
+    low, _, high = _rates_per_s(demand, terms)
     spread = math.exp(Z_80 * terms.price_log_sigma)
     ends = [
-        _compute_usd(_billed_s(_run(demand, terms, frac), demand, terms), demand, terms)
-        for frac in (low_frac, high_frac)
+        _compute_usd(_billed_s(_run(demand, terms, rate), demand, terms), demand, terms)
+        for rate in (low, high)
     ]
     return Interval(
         low=min(ends) / spread + extras_usd,
