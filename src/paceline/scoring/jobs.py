@@ -32,7 +32,7 @@ from paceline.stack.engines import USUAL_LOOP
 from paceline.values import dataclass
 
 #: Habits of software whose ranks have items of their own and share no layer.
-_OF_REPLICAS: tuple[Habit, ...] = ("hooks", "whole-gradients")
+_OF_REPLICAS: tuple[Habit, ...] = ("hooks", "adapter-hooks", "whole-gradients")
 _BEAMS = re.compile(r"\bbeams?(?:[ _-]?size)?\s*[=: ]\s*(\d+)", re.IGNORECASE)
 
 

@@ -21,7 +21,8 @@ from paceline.values import dataclass
 #: computed; ranks that shard an optimizer gather behind the next forward pass, in large buckets;
 #: what tensor ranks sum travels behind products, chunk by chunk, all but the first (Transformer
 #: Engine's ``userbuffers``), which recipes of models with expert ranks leave off; the hooks of each
-#: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`);
+#: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`),
+#: and so do those of each tensor of an adapter, where these are wrapped by themselves;
 #: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
 #: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
 #: stages get equal numbers of layers rather than equal cost;
@@ -33,6 +34,7 @@ Habit = Literal[
     "gathers-ahead",
     "hidden-sums",
     "hooks",
+    "adapter-hooks",
     "whole-gradients",
     "even-layers",
     "loop",

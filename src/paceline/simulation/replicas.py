@@ -166,14 +166,22 @@ def replica_work(passes: RankPasses, seq: float) -> ReplicaWork:
 
 
 def _hooked_s(cases: Cases, passes: RankPasses, alone: Steps, sharding: Sharding) -> FloatArray:
-    """How long the host takes whose hooks gather each block; nothing for other software."""
-    has_hooks = np.array(["hooks" in one.habits for one in cases.jobs])[cases.job]
+    """How long the host takes whose hooks gather each unit; nothing for other software.
+
+    Units are blocks, and of some software each tensor of an adapter besides, unless a kernel of
+    its own reads them with their layer.
+    """
+    has_hooks = cases.of_jobs(["hooks" in one.habits for one in cases.jobs])
     if sharding != "zero3" or not has_hooks.any():
         return np.zeros(len(cases))
     (fact,) = shipped_rows("parallelism", "sharding_hosts.csv")
-    blocks = layers_of(block_names(passes.workload.passes[0].graph))
-    one_s = alone.host_s + blocks * float(fact["block_s"])
-    return np.where(has_hooks, cases.microbatches * one_s, 0.0)
+    lowered, how = passes.step.largest, passes.step.largest.configuration
+    is_wrapped = how.lora_rank and how.adapter_inputs != "shared"
+    num_adapters = len(lowered.gradient_ready) if is_wrapped else 0
+    each = cases.of_jobs(["adapter-hooks" in one.habits for one in cases.jobs])
+    num_units = layers_of(block_names(passes.workload.passes[0].graph)) + each * num_adapters
+    one_s = alone.host_s + num_units * float(fact["block_s"])
+    return has_hooks * cases.microbatches * one_s
 
 
 def _linked(cases: Cases, steps: Steps) -> np.ndarray:

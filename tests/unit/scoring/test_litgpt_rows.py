@@ -62,3 +62,14 @@ def test_hooks_of_each_sharded_block_keep_the_host_busy() -> None:
     assert step_s(grad_accum="4") == pytest.approx(4 * step_s(), rel=0.02)
     assert step_s(model="Llama 2 13B") / step_s() == pytest.approx(40 / 32, rel=0.1)
     assert step_s(framework="PyTorch 2.1") < step_s()
+
+
+def test_adapters_that_are_wrapped_one_by_one_keep_it_busy_too() -> None:
+    """PEFT wraps each tensor of an adapter: two of 32 query and 32 value layers, 4.7 ms each."""
+    tuned = {
+        "framework": "transformers 4.52, peft 0.15", "precision": "bf16", "compiler_flags": "",
+        "rewrite": "training_format=pure,checkpointing=block,lora_rank=8,"
+        "lora_modules=*.q|*.v,adapter_inputs=dropped", "seq_len": "128", "interconnect": "NVLink/NVSwitch",
+    }  # fmt: skip
+    fused = tuned | {"rewrite": tuned["rewrite"].replace("dropped", "shared")}
+    assert step_s(**tuned) - step_s(**fused) == pytest.approx(2 * 2 * 32 * 4.7e-3, rel=0.1)

@@ -34,6 +34,7 @@ class TrainingRecipe:
         hides_exchange: Tokens travel while another microbatch is computed.
         hides_tensor_sums: What tensor ranks exchange travels behind products, chunk by chunk.
         hooks: What gathers the parameters of each block takes the host long.
+        hooks_adapters: So it does for each tensor of an adapter.
         keeps_gradients: Ranks that split gradients keep them whole until the last microbatch.
         sharding: What replicas shard where the row does not say; empty for nothing.
     """
@@ -45,6 +46,7 @@ class TrainingRecipe:
     hides_exchange: bool = False
     hides_tensor_sums: bool = False
     hooks: bool = False
+    hooks_adapters: bool = False
     keeps_gradients: bool = False
     sharding: str = ""
 
@@ -58,6 +60,7 @@ class TrainingRecipe:
             "gathers-ahead": self.is_megatron,
             "hidden-sums": self.hides_tensor_sums,
             "hooks": self.hooks,
+            "adapter-hooks": self.hooks_adapters,
             "whole-gradients": self.keeps_gradients,
             "even-layers": self.even_layers,
             "loop": False,
@@ -168,6 +171,7 @@ def recipe_of(row: Row, device: str) -> TrainingRecipe:
         "hides_exchange",
         "hides_tensor_sums",
         "hooks",
+        "hooks_adapters",
         "keeps_gradients",
     )
     return TrainingRecipe(
