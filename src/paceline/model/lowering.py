@@ -126,6 +126,7 @@ def retrained(graph: Graph, configuration: Configuration) -> Program:
         configuration.lora_rank,
         configuration.lora_modules,
         "shared" if casts else configuration.adapter_inputs,
+        2.0 if is_narrow and configuration.training_format == "pure" else 1.0,
     )
 
 
@@ -164,6 +165,7 @@ def _retrained(
     lora_rank: int,
     lora_modules: tuple[str, ...],
     inputs: AdapterInputs,
+    width_ratio: float,
 ) -> Program:
     """Transfer learning: what is trained, and with which adapters; the last few are kept."""
     program = Program.from_graph(graph)
@@ -175,7 +177,7 @@ def _retrained(
     if lora_rank:
         program = with_adapters(
             program, rank=lora_rank, patterns=lora_modules, inputs=inputs,
-            trained=frozen_modules if is_whole else (),
+            width_ratio=width_ratio, trained=frozen_modules if is_whole else (),
         )  # fmt: skip
     return program
 

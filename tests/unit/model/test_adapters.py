@@ -26,6 +26,29 @@ def test_adapters_in_fp32_keep_a_copy_of_what_each_layer_reads():
     assert dropped - cast == pytest.approx(elements, rel=0.01)
 
 
+def test_adapters_in_fp32_move_memory_from_kernel_to_kernel():
+    """Bytes of each element, by hand, of layers that are as wide as what they read.
+
+    Copy of the input 6, read by two products in FP32 4 more; what is added scaled forward and
+    backward 16, summed and narrowed 10 beyond a sum in 16 bits, gradients widened, narrowed and
+    those of the input narrowed 18. Dropout moves 8 each way, its mask written and read.
+    """
+    graph = load_workload("gpt2").passes[0].graph
+    point = monomials(4, 1024)
+
+    def moved_bytes(inputs):
+        how = Configuration(
+            lora_rank=8, lora_modules=("*.q",), training_format="pure", adapter_inputs=inputs
+        )
+        costs = lower(graph, how).costs
+        return float(costs.moved_bytes(point)[0] @ costs.count)
+
+    shared, cast, dropped = map(moved_bytes, ("shared", "cast", "dropped"))
+    elements = 12 * 4 * 1024 * 768
+    assert cast - shared == pytest.approx((6 + 4 + 16 + 10 + 18) * elements, rel=0.01)
+    assert dropped - cast == pytest.approx((8 + 8 + 2) * elements, rel=0.01)
+
+
 WORDS, HIDDEN, RANK = 128_256, 4096, 8
 
 

@@ -2,7 +2,10 @@
 
 A layer ``y = x W`` becomes ``y = x W + (x A) B`` with ``A`` of k × r and ``B`` of r × n. The base
 keeps its input gradient; the adapter adds four products to the backward pass and saves ``x`` and
-``x A``. Dropout on the adapter's input is not counted.
+``x A``. Adapters in FP32 beside a narrow base also move memory from kernel to kernel: their copy of
+``x`` through dropout, what they add through its scale, and that and its sum from one format to the
+other (huggingface/peft, tuners/lora/layer.py, ``Linear.forward``, recalled 2026-11-26). A kernel
+that takes adapters with their layer (``shared``) does none of that.
 
 Source: Hu et al., "LoRA", 2021 (arXiv:2106.09685); for quantised bases Dettmers et al., "QLoRA",
 2023 (arXiv:2305.14314).
@@ -76,6 +79,7 @@ def with_adapters(
     rank: int,
     patterns: Sequence[str],
     inputs: AdapterInputs = "shared",
+    width_ratio: float = 1.0,
     trained: Sequence[str] = (),
 ) -> Program:
     """``program`` with adapters of a rank on dense layers, and everything else frozen.
@@ -85,6 +89,7 @@ def with_adapters(
         rank: R.
         patterns: Of module paths; without one, every dense layer but the last.
         inputs: What adapters read.
+        width_ratio: Bytes of what adapters make over those of what layers make, if not shared.
         trained: Patterns after ``except:`` of modules that are trained whole.
 
     Raises:
@@ -100,6 +105,8 @@ def with_adapters(
     seen, copies = _draft_inputs(draft, layers, inputs)
     hidden = _draft_forward(draft, layers, rank_rows, (down, up, seen))
     gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden, seen))
+    if inputs != "shared":
+        _draft_conversions(draft, layers, seen, inputs, width_ratio)
     is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable & ~whole
     adapted = _with_fixed_formats(draft.joined(), copies)
     adapted = _updated(adapted, np.concatenate((down, up)), np.concatenate(gradients))
@@ -289,6 +296,39 @@ def _draft_backward(
         reads=[(to_source, deep[rows]), (added, deep[rows])], writes=[(to_source, deep[rows])],
     )  # fmt: skip
     return to_down, to_up
+
+
+def _draft_conversions(
+    draft: Draft, layers: _Layers, seen: IntArray, inputs: AdapterInputs, ratio: float
+) -> None:
+    """Kernels that copy, scale and drop what a layer and its adapter hand each other.
+
+    They work on what is there already, as far as the peak of memory goes.
+    """
+    ones = constant(np.ones(len(layers.op)))
+    wide = _product(layers.experts, layers.rows, layers.outputs)
+    deep = _product(layers.experts, layers.rows, layers.inputs)
+
+    def moved(
+        beside: IntArray, offset: float, store: IntArray, size: FloatArray, by: float
+    ) -> None:
+        draft.ops(
+            OpKind.ELEMENTWISE, beside, offset, dims=row_dims(size, ones, 1.0),
+            reads=[(store, by * size)], writes=[],
+        )  # fmt: skip
+
+    scale, convert = 2.0 * ratio, (1.0 + ratio) * (ratio > 1.0)
+    moved(layers.op, 0.25, layers.result, wide, scale)
+    moved(layers.to_weight, 0.01, layers.upstream, wide, scale)
+    if convert:
+        # The sum reads and writes the wider format, too.
+        moved(layers.op, 0.35, layers.result, wide, convert + scale - 2.0)
+        moved(layers.to_weight, 0.02, layers.upstream, wide, convert)
+        moved(layers.to_weight, 0.03, layers.upstream, wide, convert)
+        moved(layers.to_weight, 0.04, layers.upstream, deep, convert)
+    if inputs == "dropped":
+        moved(layers.op, 0.06, seen, deep, 2.0)
+        moved(layers.to_weight, 0.05, layers.upstream, deep, scale)
 
 
 def _updated(program: Program, parameters: IntArray, gradients: IntArray) -> Program:
