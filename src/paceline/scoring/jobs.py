@@ -157,7 +157,8 @@ def _stated(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
     items = row.global_batch or (row.batch_per_gpu or math.nan) * strategy.num_parts
     if math.isnan(items):
         raise UnresolvedRowError("the row states no batch size")
-    recipe = replace(recipe_of(row, cell.device.name), is_megatron=False)
+    recipe = recipe_of(row, cell.device.name)
+    recipe = replace(recipe, is_megatron=False, frees_messages=False)
     return _split(replace(cell, row=row), workload, catalog, strategy, recipe, items)
 
 

@@ -121,4 +121,6 @@ def behaving(cluster: Cluster, job: Job) -> Cluster:
         profile = profile.with_optimizer_of(find_training_profile("megatron"))
     if "even-layers" in job.habits:
         profile = replace(profile, cut="layers")
+    if "frees-messages" in job.habits:
+        profile = replace(profile, keeps_messages=False)
     return replace(cluster, profile=profile)

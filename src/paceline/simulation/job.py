@@ -23,6 +23,7 @@ from paceline.values import dataclass
 #: Engine's ``userbuffers``), which recipes of models with expert ranks leave off; the hooks of each
 #: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`),
 #: and so do those of each tensor of an adapter, where these are wrapped by themselves;
+#: stages let go of what they received and sent once it is used;
 #: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
 #: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
 #: stages get equal numbers of layers rather than equal cost;
@@ -35,6 +36,7 @@ Habit = Literal[
     "hidden-sums",
     "hooks",
     "adapter-hooks",
+    "frees-messages",
     "whole-gradients",
     "even-layers",
     "loop",

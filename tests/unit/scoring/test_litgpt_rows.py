@@ -69,7 +69,7 @@ def test_adapters_that_are_wrapped_one_by_one_keep_it_busy_too() -> None:
     tuned = {
         "framework": "transformers 4.52, peft 0.15", "precision": "bf16", "compiler_flags": "",
         "rewrite": "training_format=pure,checkpointing=block,lora_rank=8,"
-        "lora_modules=*.q|*.v,adapter_inputs=dropped", "seq_len": "128", "interconnect": "NVLink/NVSwitch",
+        "lora_modules=*.q|*.v,adapter_inputs=dropped", "seq_len": "128",
     }  # fmt: skip
     fused = tuned | {"rewrite": tuned["rewrite"].replace("dropped", "shared")}
     assert step_s(**tuned) - step_s(**fused) == pytest.approx(2 * 2 * 32 * 4.7e-3, rel=0.1)

@@ -181,3 +181,20 @@ def test_replicas_without_a_link_have_a_reason() -> None:
     job = Job(workload=load_workload("gpt2"), strategy=Strategy.parse("dp8"))
     (reason,) = simulate([job], [Machine.of(H100, 8)]).reasons
     assert "link" in str(reason)
+
+
+def test_stages_that_let_go_of_messages_hold_no_more_of_more_microbatches() -> None:
+    """PyTorch's stages have a buffer for what they receive of each and keep what they sent."""
+    workload, seq = load_workload("gpt2"), 256
+
+    def peaks(*habits: str) -> list[float]:
+        asked = {"batch": 4, "seq": seq, "configuration": Configuration(precision="bf16")}
+        texts = ("pp4.dp2/mb16", "pp4.dp2/mb64")
+        found = (one(workload, strategy=Strategy.parse(t), habits=habits, **asked) for t in texts)
+        return [float(steps.memory_mid_bytes[0]) for steps in found]
+
+    few, many = peaks("frees-messages")
+    assert many == pytest.approx(few, rel=0.01)
+    kept_few, kept_many = peaks()
+    message_bytes = 2 * 4 * seq * 768
+    assert kept_many - kept_few >= (64 - 16) * message_bytes

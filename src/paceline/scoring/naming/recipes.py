@@ -18,6 +18,9 @@ from paceline.simulation.job import HABITS, Habit
 from paceline.values import dataclass
 
 _CUT = re.compile(r"sequence[ _-]parallel|\bSP\b(?! ?[=:]? ?0)")
+#: Whose stages have buffers for all microbatches of a step; those of Megatron-LM, DeepSpeed and
+#: PaddlePaddle have none.
+_KEEPS_MESSAGES = re.compile(r"(py)?torch", re.IGNORECASE)
 _RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
 
 
@@ -36,6 +39,7 @@ class TrainingRecipe:
         hooks: What gathers the parameters of each block takes the host long.
         hooks_adapters: So it does for each tensor of an adapter.
         keeps_gradients: Ranks that split gradients keep them whole until the last microbatch.
+        frees_messages: Stages let go of what they received and sent.
         sharding: What replicas shard where the row does not say; empty for nothing.
     """
 
@@ -48,6 +52,7 @@ class TrainingRecipe:
     hooks: bool = False
     hooks_adapters: bool = False
     keeps_gradients: bool = False
+    frees_messages: bool = False
     sharding: str = ""
 
     @property
@@ -56,6 +61,7 @@ class TrainingRecipe:
         said: dict[Habit, bool] = {
             "tokens-once": self.sends_once,
             "whole": True,
+            "frees-messages": self.frees_messages,
             "hidden": self.hides_exchange,
             "gathers-ahead": self.is_megatron,
             "hidden-sums": self.hides_tensor_sums,
@@ -175,5 +181,7 @@ def recipe_of(row: Row, device: str) -> TrainingRecipe:
         "keeps_gradients",
     )
     return TrainingRecipe(
-        **{name: line[name] == "yes" for name in flags}, sharding=line["sharding"]
+        **{name: line[name] == "yes" for name in flags},
+        frees_messages=not _KEEPS_MESSAGES.match(row.framework),
+        sharding=line["sharding"],
     )
