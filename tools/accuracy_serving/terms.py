@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from paceline.scoring.completion import completed
 from paceline.scoring.naming.serving import engine_of
 from paceline.shipped import shipped_rows
 from paceline.stack.engines import engines
@@ -102,7 +103,9 @@ def judged(row: Mapping[str, str], answer: Mapping[str, str]) -> Judged | None:
     step_s = math.nan
     if tokens_per_s and stated.get("concurrency"):
         step_s = float(stated["concurrency"]) / float(tokens_per_s)
-    term, shipped = _term(row["framework"], answer["device"], step_s)
+    term, shipped = _term(
+        row["framework"], completed(row)["precision"], answer["device"], step_s
+    )
     return Judged(
         source=row["source"].partition(":")[0],
         device=answer["device"],
@@ -122,7 +125,7 @@ def _is_best_known(row: Mapping[str, str], stated: Mapping[str, str], device: st
     return is_wide and is_small and not _OTHER_MAKERS.search(device)
 
 
-def _term(framework: str, device: str, step_s: float) -> tuple[str, float]:
+def _term(framework: str, precision: str, device: str, step_s: float) -> tuple[str, float]:
     if _GAUDI.search(device):
         return "Gaudi", _level("Intel", "npu", "served")
     engine = engine_of(framework)
@@ -134,7 +137,8 @@ def _term(framework: str, device: str, step_s: float) -> tuple[str, float]:
             if not one["architecture"]
         }
         return _PORTABLE, math.log(per_clock["NVIDIA"] / per_clock.get(vendor, per_clock[""]))
-    if vendor and (engine is None or engine.kernels == "early"):
+    is_early = engine is None or engine.kernels == "early"
+    if vendor and is_early and precision != "fp8":
         return f"early engines, {vendor}", _level(vendor, "gpu", "served early")
     if engine is None or engine.step_s is None or engine.overlaps or math.isnan(step_s):
         return "", 0.0
