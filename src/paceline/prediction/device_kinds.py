@@ -25,11 +25,17 @@ class KindFacts:
     host_is_measured: bool
 
 
+def has_early_kernels(configuration: Configuration) -> bool:
+    """Whether an engine runs kernels that were not yet tuned for other makers' devices.
+
+    Those in FP8 are of libraries that came tuned, however early the engine: vLLM reads FP8 on AMD's
+    devices since 0.6, and builds of AMD's own did before (release notes of vLLM; recalled).
+    """
+    return configuration.engine_kernels == "early" and configuration.precision != "fp8"
+
+
 def runs_of(configuration: Configuration) -> tuple[str, ...]:
     """What runs, in the words of the table, the most special first.
-
-    Products in FP8 are of libraries that came tuned, however early the engine: vLLM reads FP8 on
-    AMD's devices since 0.6, and builds of AMD's own did before (release notes of vLLM; recalled).
 
     >>> runs_of(Configuration(is_served=True, engine_kernels="early"))
     ('served early', 'served', '')
@@ -38,7 +44,7 @@ def runs_of(configuration: Configuration) -> tuple[str, ...]:
     """
     if not configuration.is_served:
         return ("",)
-    if configuration.engine_kernels == "early" and configuration.precision == "fp8":
+    if configuration.engine_kernels == "early" and not has_early_kernels(configuration):
         return ("served", "")
     return (f"served {configuration.engine_kernels}", "served", "")
 

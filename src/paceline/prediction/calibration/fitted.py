@@ -199,6 +199,7 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
             name: values | limits for name, values in constants["attention_tiles"].items()
         },
         "device_kinds": shipped_rows("prediction", "device_kinds.csv"),
+        "early_products": shipped_rows("prediction", "early_products.csv"),
         "expert_tiles": shipped_rows("prediction", "expert_tiles.csv"),
         "frameworks": {r["framework"]: r for r in shipped_rows("prediction", "frameworks.csv")},
         "host_waits": _numbers("host_waits.csv", "name", "value"),

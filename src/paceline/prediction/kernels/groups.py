@@ -16,6 +16,9 @@ from paceline.model.ops.facts import Efficiency, StreamFamily
 from paceline.model.ops.registry import FACTS, column, is_one_of, kinds_where
 from paceline.prediction.features import Array, ConvShape
 
+#: Where the shape numbers of attention say how many query rows there are.
+_Q_LEN = 3
+
 
 class Group(IntEnum):
     """Kinds that share an efficiency model."""
@@ -195,3 +198,10 @@ def conv_shape(
         is_backward_input=(kind == OpKind.CONV_BACKWARD_INPUT).astype(np.float32),
         is_backward_weight=(kind == OpKind.CONV_BACKWARD_WEIGHT).astype(np.float32),
     )
+
+
+def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Whether rows of attention have one query row per head, as in decode, (num_rows,)."""
+    q_len = costs.dims[rows, _Q_LEN]
+    is_one: npt.NDArray[np.bool_] = (q_len[:, 0] == 1) & (q_len[:, 1:] == 0).all(axis=1)
+    return is_one

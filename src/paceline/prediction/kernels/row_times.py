@@ -18,6 +18,7 @@ from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.device_kinds import has_early_kernels
 from paceline.prediction.devices import (
     DeviceTable,
     calculates_in_fp32,
@@ -42,12 +43,14 @@ from paceline.prediction.kernels.attention_tiles import (
 )
 from paceline.prediction.kernels.conv_transforms import has_rare_filter
 from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
+from paceline.prediction.kernels.early_kernels import with_early
 from paceline.prediction.kernels.expert_tiles import expert_constants, expert_product_s
 from paceline.prediction.kernels.groups import (
     Group,
     conv_shape,
     folded_product,
     groups_of_rows,
+    has_one_query,
     product_dims,
     sequential_launches,
     stream_dims,
@@ -74,8 +77,8 @@ _PRODUCTS = kinds_where(lambda facts: facts.efficiency == "product")
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = kinds_where(lambda facts: facts.is_cell)
 _FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-#: Where the shape numbers of attention say how many query rows there are, and how wide heads are.
-_Q_LEN, _HEAD_SIZE = 3, 5
+#: Where the shape numbers of attention say how wide heads are.
+_HEAD_SIZE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,13 +139,6 @@ def _computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
     q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
     frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
     return frac
-
-
-def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """Whether rows of attention have one query row per head, as in decode, (num_rows,)."""
-    q_len = costs.dims[rows, _Q_LEN]
-    is_one: npt.NDArray[np.bool_] = (q_len[:, 0] == 1) & (q_len[:, 1:] == 0).all(axis=1)
-    return is_one
 
 
 def row_times(
@@ -214,6 +210,8 @@ def _times(asked: Question) -> OpTimes:
     busy_s = no_faster_than_accesses(
         busy_s, costs, shapes.dims, devices, configuration, calibration, framework
     )
+    if has_early_kernels(configuration):
+        busy_s = with_early(busy_s, costs, shapes.flop, shapes.dims, devices, calibration)
     if configuration.engine_kernels == "portable":
         rows = np.flatnonzero(np.isin(costs.kind, _PRODUCTS))
         num_rows = folded_product(product_dims(costs.kind[rows], shapes.dims[:, rows]))[1]

@@ -32,6 +32,7 @@ from paceline.values import dataclass
 
 #: Where not even single requests keep their limits, their times are those of one now and then.
 _LEAST_RATE_PER_S = 1e-3
+_NO_SIGMAS = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +148,9 @@ def _answer(
     if key not in seen:
         seen[key] = tuple(_served(asked, table.slower(factor)) for factor in factors)
     fast, mid, slow = seen[key]
-    first_sigma, token_sigma = KEPT_LOG_SIGMAS if asked.load.is_kept else (0.0, 0.0)
-    first_token = _latency(fast.first_token, mid.first_token, slow.first_token, first_sigma)
-    per_token = _latency(fast.per_token, mid.per_token, slow.per_token, token_sigma)
+    firsts, tokens = KEPT_LOG_SIGMAS if asked.load.is_kept else (_NO_SIGMAS, _NO_SIGMAS)
+    first_token = _latency(fast.first_token, mid.first_token, slow.first_token, firsts)
+    per_token = _latency(fast.per_token, mid.per_token, slow.per_token, tokens)
     rates = [rate_in_unit(cell.row, one) for one in (slow, mid, fast)]
     if asked.load.scenario == "poisson":
         rates = [_with_noise(rate, z) for rate, z in zip(rates, (-Z_80, 0.0, Z_80), strict=True)]
@@ -206,14 +207,15 @@ def _known(value: float) -> float | None:
 
 
 def _latency(
-    fast: Percentiles, mid: Percentiles, slow: Percentiles, log_sigma: float
+    fast: Percentiles, mid: Percentiles, slow: Percentiles, log_sigmas: tuple[float, float]
 ) -> Latency | None:
-    """Percentiles with their interval, which ``log_sigma`` of the queue's own error widens."""
+    """Percentiles with their interval, which the queue's own error widens: p50's and p99's."""
     if math.isnan(mid.p50_s):
         return None
+    ends = ((fast.p50_s, mid.p50_s, slow.p50_s), (fast.p99_s, mid.p99_s, slow.p99_s))
     p50_s, p99_s = (
-        _widened(*ends, Z_80 * log_sigma)
-        for ends in ((fast.p50_s, mid.p50_s, slow.p50_s), (fast.p99_s, mid.p99_s, slow.p99_s))
+        _widened(*three, Z_80 * log_sigma)
+        for three, log_sigma in zip(ends, log_sigmas, strict=True)
     )
     return Latency(
         p50_low_s=p50_s[0], p50_mid_s=mid.p50_s, p50_high_s=p50_s[1],
