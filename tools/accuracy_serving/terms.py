@@ -103,9 +103,7 @@ def judged(row: Mapping[str, str], answer: Mapping[str, str]) -> Judged | None:
     step_s = math.nan
     if tokens_per_s and stated.get("concurrency"):
         step_s = float(stated["concurrency"]) / float(tokens_per_s)
-    term, shipped = _term(
-        row["framework"], completed(row)["precision"], answer["device"], step_s
-    )
+    term, shipped = _term(row["framework"], completed(row)["precision"], answer["device"], step_s)
     return Judged(
         source=row["source"].partition(":")[0],
         device=answer["device"],
