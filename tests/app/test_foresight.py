@@ -6,6 +6,7 @@ import pytest
 
 from paceline.app.truth import local_prediction as foresight
 from paceline.app.truth.local_prediction import ledger_of, ledger_of_store
+from paceline.errors import InvalidInputError
 from paceline.measurements.records import Record
 
 STEP = Record(
@@ -163,6 +164,19 @@ def test_a_model_is_traced_once_for_all_its_cells(traced):
     assert all(row.predicted_s for row in ledger_of_store([*CEILINGS, *steps]))
     ledger_of([replace(on_gpu, batch_per_device=batch) for batch in (1, 2, 4)], {})
     assert traced == ["vgg16", "alexnet"]
+
+
+def test_models_that_teach_are_read_in_the_python_that_ran_them(traced, monkeypatch):
+    asked = []
+
+    def noted(entry, **options):
+        asked.append((entry, options["python"]))
+        raise InvalidInputError("no such module", hint="none")
+
+    monkeypatch.setattr(foresight, "load", noted)
+    mine = [replace(STEP, workload=f"mine:{name}", cell=name) for name in ("one", "other")]
+    ledger_of_store([*CEILINGS, *mine], python="/their/python")
+    assert set(asked) == {("mine:one", "/their/python"), ("mine:other", "/their/python")}
 
 
 @pytest.mark.parametrize("power_limit_w", [None, 400.0])

@@ -194,8 +194,9 @@ def _calls(costs: CostTable, framework: str) -> float:
 def _with_loops(ops: _Ops, framework: str) -> _Ops:
     """Recurrent layers as the framework runs them: one op, or a loop of small ones.
 
-    In each step a loop dispatches the ops of its cell, which touch the cell's state, and reads its
-    weights. A gradient that is gathered step by step touches the whole sequence in each of them.
+    In each step a loop dispatches the ops of its cell, which touch the cell's state, and lays out
+    its weights; sequences go through the caches. A gradient that is gathered step by step touches
+    the whole sequence in each of them.
     """
     loops = _loops()
     changed = replace(
@@ -209,10 +210,11 @@ def _with_loops(ops: _Ops, framework: str) -> _Ops:
         num_cells = steps * layers * directions
         touched = _TOUCHED * loop["passes"] + loop["sequences"] * gates * steps
         changed.work[row] = Work.PRODUCT
-        changed.moved_bytes[row] += num_cells * _FP32_BYTES * gates * hidden**2
+        changed.moved_bytes[row] = num_cells * _FP32_BYTES * gates * hidden**2
         changed.launches[row] = 1.0
         changed.loop_ops[row] = num_cells * loop["ops"]
         changed.state_bytes[row] = num_cells * _FP32_BYTES * items * hidden * touched
+        changed.state_bytes[row] += ops.moved_bytes[row]
     return changed
 
 
@@ -235,6 +237,8 @@ def _fresh_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
 def _block_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
     """Bytes of pages where a step takes all its memory as one block, which is mapped if large.
 
+    Gradients go into the update, whose results take the memory of what they replace.
+
     Source:
         XLA gathers the gradient of max pooling by the places of all elements, four numbers each
         (its pass that expands select-and-scatter, as an HLO module of jax 0.10.2 shows).
@@ -242,7 +246,7 @@ def _block_bytes(lowered: LoweredPass, powers: FloatArray) -> float:
     costs, owned = lowered.costs, lowered.memory.by_owner @ powers
     is_pool = costs.kind == int(OpKind.POOL_BACKWARD)
     elements = float(np.sum((costs.count * (costs.dims @ powers)[:, 0])[is_pool]))
-    held_bytes = float(np.max(owned[:, _PASSING].sum(axis=1), initial=0.0))
+    held_bytes = float(np.max(owned[:, _FREED].sum(axis=1), initial=0.0))
     block_bytes = held_bytes + 4 * _FP32_BYTES * elements
     return block_bytes if block_bytes > _MAPPED_BYTES else 0.0
 

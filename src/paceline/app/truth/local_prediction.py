@@ -88,7 +88,7 @@ def ledger_of_store(
             record.workload, record.machine, record.device_name, record.num_threads, _way(record)
         )  # fmt: skip
         if key not in models:
-            models[key] = _model_without(record, newest)
+            models[key] = _model_without(record, newest, python)
         rows.append(_ledger_row(record, models[key], python))
     return tuple(rows)
 
@@ -107,23 +107,28 @@ def _newest(records: Iterable[Record]) -> list[Record]:
     return list(last.values())
 
 
-def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | None:
+def _model_without(
+    record: Record, records: Sequence[Record], python: str | None
+) -> LocalModel | None:
     """The model of the record's machine and way, calibrated on all but the record's workload."""
     here = [other for other in records if _same_place(record, other)]
     ceilings = [other for other in here if other.source == CEILINGS]
     others = [r for r in here if r.source == STEPS and r.workload != record.workload]
-    return _of_way(ceilings, others, _way(record))
+    return _of_way(ceilings, others, _way(record), python)
 
 
-def _of_way(ceilings: Sequence[Record], records: Sequence[Record], way: Way) -> LocalModel | None:
+def _of_way(
+    ceilings: Sequence[Record], records: Sequence[Record], way: Way, python: str | None = None
+) -> LocalModel | None:
     """The model of steps of one way, from its own ceilings, or from those of PyTorch and steps."""
     summary = summarize_ceilings(ceilings)
     lessons = [record for record in records if _is_lesson(record, way)]
     if any(_way(record) == way for record in ceilings):
         start = start_model(summary, way[0])
-        return None if start is None else calibrated(start, lessons)
-    start = start_model(summary)
-    return None if start is None or not lessons else calibrated(with_other_kernels(start), lessons)
+    else:
+        start = start_model(summary) if lessons else None
+        start = None if start is None else with_other_kernels(start)
+    return None if start is None else calibrated(start, lessons, python=python)
 
 
 def _way(record: Record) -> Way:
@@ -197,9 +202,17 @@ def local_memory_bytes(
     )  # fmt: skip
 
 
-def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
-    """``model`` moved to measured steps; records it cannot read are left out."""
-    return fit_local(model, _pairs(records))
+def calibrated(
+    model: LocalModel, records: Iterable[Record], *, python: str | None = None
+) -> LocalModel:
+    """``model`` moved to measured steps; records it cannot read are left out.
+
+    Args:
+        model: Where to begin.
+        records: Steps.
+        python: That functions of the user's own were run in; found if not given.
+    """
+    return fit_local(model, _pairs(records, python))
 
 
 def measure_missing_ceilings(
@@ -253,10 +266,10 @@ def _is_lesson(record: Record, way: Way) -> bool:
     return has_time and had_its_cores and _way(record) == way and record.precision == "fp32"
 
 
-def _pairs(records: Iterable[Record]) -> list[tuple[StepWork, float]]:
+def _pairs(records: Iterable[Record], python: str | None) -> list[tuple[StepWork, float]]:
     pairs = []
     for record in records:
-        work = _work(record)
+        work = _work(record, python)
         if work is not None and record.median_s is not None:
             pairs.append((work, record.median_s))
     return pairs
