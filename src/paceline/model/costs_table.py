@@ -138,10 +138,14 @@ def _kernel_counts() -> dict[str, FloatArray]:
 
 
 def _rows_looked_up(program: Program) -> Accesses:
-    """The reads, where an embedding touches the rows that its indices name and not its table."""
+    """The reads, where an embedding touches the rows that its indices name and not its table.
+
+    A table is what a lookup reads first: parameters, or states of nodes whose neighbours are added.
+    """
     reads, ops = program.read_at_all, program.ops
     of_lookup = ops.kind[reads.op] == OpKind.EMBEDDING
     is_table = of_lookup & (program.stores.owner[reads.storage] == Owner.PARAMETER)
+    is_table |= of_lookup & (np.diff(reads.op, prepend=-1) != 0)
     lookup, first = np.unique(reads.op[of_lookup & ~is_table], return_index=True)
     index_of_op = np.full(len(ops), -1)
     index_of_op[lookup] = np.flatnonzero(of_lookup & ~is_table)[first]

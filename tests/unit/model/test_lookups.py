@@ -31,3 +31,14 @@ def test_a_table_of_another_size_moves_no_more() -> None:
     read = monomials([1024.0]) @ costs.read_bytes[lookups].T
     written = monomials([1024.0]) @ costs.write_bytes[lookups].T
     assert (read < 3 * written).all()
+
+
+def test_sums_over_neighbours_read_a_row_for_each_edge() -> None:
+    """A graph convolution gathers states of nodes, which are no parameters."""
+    graph = load_workload("published_graphs:gcn_arxiv", task="infer").passes[0].graph
+    costs = lower(graph, Configuration(precision="fp32")).costs
+    lookups = np.flatnonzero(costs.kind == OpKind.EMBEDDING)
+    read = (monomials([1.0]) @ costs.read_bytes[lookups].T)[0] @ costs.count[lookups]
+    edges, widths = 2_484_941, (256, 256, 40)
+    rows = 4.0 * edges * sum(widths)
+    assert rows < read < rows * 1.1

@@ -12,9 +12,19 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def _summed(rows, neighbours, begins, weights=None):
-    """For each node the (weighted) sum of its neighbours' rows."""
-    return F.embedding_bag(neighbours, rows, begins, mode="sum", per_sample_weights=weights)
+class _Sum(torch.autograd.Function):
+    """Weighted sums of the rows of each node's neighbours; edges go both ways, as gradients do."""
+
+    @staticmethod
+    def forward(ctx, rows, neighbours, begins, weights):
+        ctx.save_for_backward(neighbours, begins, weights)
+        return F.embedding_bag(neighbours, rows, begins, mode="sum", per_sample_weights=weights)
+
+    @staticmethod
+    def backward(ctx, grad):
+        neighbours, begins, weights = ctx.saved_tensors
+        summed = F.embedding_bag(neighbours, grad, begins, mode="sum", per_sample_weights=weights)
+        return summed, None, None, None
 
 
 class _OfNodes(nn.Module):
@@ -55,7 +65,7 @@ class Convolutions(_OfNodes):
 
     def forward(self, x, neighbours, begins, weights):
         for number, product in enumerate(self.products):
-            x = _summed(product(x), neighbours, begins, weights)
+            x = _Sum.apply(product(x), neighbours, begins, weights)
             if number < len(self.products) - 1:
                 x = self.norms[number](x) if len(self.norms) else x
                 x = F.dropout(F.relu(x), 0.5, self.training)
