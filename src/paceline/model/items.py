@@ -30,7 +30,7 @@ _UNITS: dict[str, SampleUnit] = {
     "seconds of sound": "seconds of sound",
 }  # fmt: skip
 _SIDE = re.compile(r"(\d+)×\1\b")
-_SOUND = re.compile(r"([\d.]+) s of sound")
+_SOUND = re.compile(r"([\d.]+) s of sound(?: \([^)]*\))?")
 #: What the trace says of a denoiser, which an item that is more than a step makes wrong.
 _ONE_STEP = re.compile(r" \(assumed: a sample is one denoising step[^)]*\)")
 _HINT = "leave it out"
@@ -165,8 +165,13 @@ def _heard(workload: Workload, sound_s: float, row: Mapping[str, str] | None) ->
     windows = sound_s / _window_s(workload, row)
     windows, pieces = (windows, "") if row is None else (math.ceil(windows), " in whole windows")
     words = f"a recording: {sound_s:g} s of sound{pieces} (change with --sound)"
-    passes = tuple(_repeated(workload.passes, windows, 1))
-    return replace(workload, passes=passes, item=words)
+    return replace(
+        workload,
+        passes=tuple(_repeated(workload.passes, windows, 1)),
+        item=words,
+        input_description=_SOUND.sub(f"{sound_s:g} s of sound", workload.input_description),
+        sample_bytes=workload.sample_bytes * windows,
+    )
 
 
 def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> Workload:

@@ -168,6 +168,15 @@ def test_longer_recordings_are_more_of_the_traced_one(name, sound_s, times):
     assert longer.sample_unit == raw.sample_unit
 
 
+@pytest.mark.parametrize("name", ["wav2vec2-base", "published_frames:deepspeech2"])
+def test_a_stated_length_of_sound_is_the_only_one_that_is_printed(name):
+    raw = load_workload(name, task="train")
+    longer = as_items(raw, StatedItem(sound_s=17.0))
+    traced = raw.input_description.partition(" s of sound")[0]
+    assert f"{traced} s of sound" not in longer.input_description
+    assert longer.sample_bytes == pytest.approx(raw.sample_bytes * 17.0 / float(traced))
+
+
 def test_who_hears_nothing_is_told_so():
     with pytest.raises(InvalidInputError, match="hears no sound"):
         as_items(load_workload("gpt2", task="train"), StatedItem(sound_s=9))
