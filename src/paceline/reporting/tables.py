@@ -20,8 +20,7 @@ from paceline.values import dataclass
 ABSENT = "–"
 _GAP = "  "
 _REMARK_INDENT = "   ↳ "
-#: Up to here a cell is a name, not a sentence; where it may end if the rest stands below its row.
-_NAME_WIDTH = 40
+#: Where a cell may end if the rest stands below its row.
 _BETWEEN, _WORDS = re.compile(r" (?:· |\()"), re.compile(r" (?=\S)")
 
 
@@ -168,8 +167,7 @@ def _cut_between(text: str, width: int) -> str:
     """
     if display_width(text) <= width:
         return text
-    separators = (_BETWEEN, _WORDS) if display_width(text) <= _NAME_WIDTH else (_BETWEEN,)
-    for between in separators:
+    for between in (_BETWEEN, _WORDS):
         ends = [match.start() for match in between.finditer(text)]
         fitting = [text[:end] for end in ends if display_width(text[:end]) <= width]
         if fitting:
