@@ -17,6 +17,8 @@ _LEAST_GAIN = 1.03
 _WORK_FACTOR = 1.15
 #: Share of what waiting costs that other workers must win to be its remedy.
 _CLOSED_FRAC = 0.4
+#: Share of a step in waiting, or lost by input, from which input is looked at.
+_WAIT_FRAC = 0.04
 #: Share of making a batch from which a part of it is named.
 _PART_FRAC = 0.25
 #: Share of a step that making its batch takes, per worker, where that is what is waited for.
@@ -162,7 +164,12 @@ def _less(found: Found, saved_s: float) -> Interval:
 
 
 def _is_starved(found: Found) -> bool:
-    return _gap_s(found) > 0.04 * _own_s(found)
+    return _gap_s(found) > _WAIT_FRAC * _own_s(found)
+
+
+def _waits(found: Found) -> bool:
+    """Whether the training process stands still for its batches."""
+    return _median([one.wait_s for one in found.named("own")]) > _WAIT_FRAC * _own_s(found)
 
 
 def _gap_s(found: Found) -> float:
@@ -277,12 +284,16 @@ def _without_part(
     part_s: float,
     whole_s: float,
 ) -> Cause:
-    """A step once a part of making a batch costs nothing, down to what the device takes."""
+    """A step once a part of making a batch costs nothing, down to what the device takes.
+
+    Workers that are waited for set the pace. Those that keep up, or none, cost what a step loses
+    beside batches that are there: the cores that they take of it.
+    """
     own_s, device_s = _own_s(found), found.step_s("replay")
     if free := found.named("free samples"):
         # Batches of samples that cost nothing are still put together and handed over.
         device_s = max(device_s, min(one.step_s for one in free))
-    if found.facts.get("num_workers"):
+    if found.facts.get("num_workers") and _waits(found):
         rest_s = max(device_s, own_s * (1.0 - part_s / whole_s))
     else:
         rest_s = max(device_s, own_s - _gap_s(found) * part_s / whole_s)

@@ -161,6 +161,17 @@ def test_work_on_samples_gains_no_more_than_its_doubt_leaves():
     assert ranked_causes(_found(*noisy, facts=_STARVED, probe=[work])) == ()
 
 
+@pytest.mark.parametrize(("wait_ms", "promised_ms"), [(20.0, 40.0), (0.0, 50.0)])
+def test_samples_gain_their_share_of_what_their_workers_cost(wait_ms: float, promised_ms: float):
+    """Half of the work: of all of a step that waits for it, of the cores that it takes else."""
+    own = _block("own", 60.0)
+    own["parts"] = {**own["parts"], "wait": 8 * 1e6 * wait_ms}
+    probe = {**_COLD, "sample_s": 0.020, "sample_cpu_s": 0.020, "collate_s": 0.020}
+    found = _found(*[own, _block("replay", 40.0)] * 2, facts=_STARVED, probe=[probe])
+    cause = next(one for one in ranked_causes(found) if one.kind == "slow-samples")
+    assert cause.step_s.mid == pytest.approx(promised_ms / 1e3, rel=1e-3)
+
+
 def test_a_slow_rank_is_named():
     facts = {"world_size": 2}
     ranks = []
