@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError
-from paceline.watch.diagnosing import diagnosis_of, try_in_script
+from paceline.watch.diagnosis.diagnosing import diagnosis_of, try_in_script
 from paceline.watch.folder import new_run
 
 HERE = Path(__file__).parent

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import paceline
-from paceline.watch.blocks import Crowd, found_in
-from paceline.watch.causes import ranked_causes, without_gain
-from paceline.watch.diagnosing import diagnosis_of, is_crowded, try_in_script
+from paceline.watch.diagnosis.blocks import Crowd, found_in
+from paceline.watch.diagnosis.causes import ranked_causes, without_gain
+from paceline.watch.diagnosis.diagnosing import diagnosis_of, is_crowded, try_in_script
 from paceline.watch.events import RankEvents
 from paceline.watch.folder import new_run
 from paceline.watch.observer import trial_plan

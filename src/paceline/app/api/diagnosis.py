@@ -10,7 +10,7 @@ from paceline.errors import InvalidInputError, PacelineError
 from paceline.units import format_duration, parse_duration_s
 from paceline.watch.captured import MODEL_FILE, CapturedJob, read_capture, workload_of
 from paceline.watch.command import command_words
-from paceline.watch.diagnosing import Diagnosis, diagnosis_of, try_in_script
+from paceline.watch.diagnosis.diagnosing import Diagnosis, diagnosis_of, try_in_script
 from paceline.watch.folder import Run, new_run
 
 #: Trials shorter than this say nothing.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from paceline.planfile import Interval
 from paceline.reporting.tables import Column, Table
 from paceline.units import format_bytes, format_duration, format_percent, format_usd
-from paceline.watch.causes import Cause
-from paceline.watch.diagnosing import Diagnosis
+from paceline.watch.diagnosis.causes import Cause
+from paceline.watch.diagnosis.diagnosing import Diagnosis
 from paceline.watch.folder import Run
 from paceline.watch.steps import StepTimes
 from paceline.watch.verdict import LedgerLine, RunSummary

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from paceline.planfile import Interval
 from paceline.units import format_duration, format_percent
 from paceline.values import dataclass
-from paceline.watch.blocks import Block, Found
+from paceline.watch.diagnosis.blocks import Block, Found
 
 KnownBy = Literal["tried", "predicted"]
 #: Gains from which a remedy is worth a word.

@@ -12,10 +12,10 @@ from dataclasses import replace
 from paceline.errors import InvalidInputError, WorkerError
 from paceline.planfile import Interval
 from paceline.values import dataclass
-from paceline.watch.blocks import Crowd, Found, found_in
 from paceline.watch.captured import read_capture
 from paceline.watch.capturing import tracing_settings
-from paceline.watch.causes import Cause, ranked_causes, without_gain
+from paceline.watch.diagnosis.blocks import Crowd, Found, found_in
+from paceline.watch.diagnosis.causes import Cause, ranked_causes, without_gain
 from paceline.watch.events import RunEvents, read_run
 from paceline.watch.folder import Run, now, write_end
 from paceline.watch.throwaway import end_throwaway, failed_before, start_throwaway
