@@ -161,6 +161,14 @@ def test_work_on_samples_gains_no_more_than_its_doubt_leaves():
     assert ranked_causes(_found(*noisy, facts=_STARVED, probe=[work])) == ()
 
 
+@pytest.mark.parametrize(("wait_ms", "kinds"), [(12.0, ["few-workers"]), (0.5, [])])
+def test_more_workers_help_where_the_script_waits_for_them(wait_ms: float, kinds: list[str]):
+    own = _block("own", 60.0)
+    own["parts"] = {**own["parts"], "wait": 8 * 1e6 * wait_ms}
+    found = _found(*[own, _block("replay", 40.0), _block("workers 2", 42.0)] * 2, facts=_STARVED)
+    assert [one.kind for one in ranked_causes(found)] == kinds
+
+
 @pytest.mark.parametrize(("wait_ms", "promised_ms"), [(20.0, 40.0), (0.0, 50.0)])
 def test_samples_gain_their_share_of_what_their_workers_cost(wait_ms: float, promised_ms: float):
     """Half of the work: of all of a step that waits for it, of the cores that it takes else."""

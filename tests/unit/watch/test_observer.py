@@ -119,6 +119,11 @@ def test_each_of_two_ranks_writes_its_own_file(tmp_path: Path):
     assert facts["wrappers"] == ["DistributedDataParallel"]
 
 
+def test_a_process_that_ends_at_once_was_there(tmp_path: Path):
+    _, events = observed(tmp_path, *script("gone_at_once.py"))
+    assert [(one.rank, one.begin["world_size"]) for one in events.ranks] == [(0, 1)]
+
+
 def test_a_shell_script_is_watched_through(tmp_path: Path):
     words = " ".join(script("plain.py", "4"))
     shell = ("sh", "-c", f"echo begin; {words}; {words}; exit 7")

@@ -197,6 +197,8 @@ def _loaders(found: Found) -> Iterator[Cause]:
         text = f"no loader workers: input takes {wait} of a step, in the training process itself"
         yield from _tried(found, best, "no-workers", text, remedy)
     elif workers > now:
+        if not _waits(found):
+            return  # More of them win nothing where nothing waits for them.
         text = f"{now} loader workers deliver too little: input takes {wait} of a step"
         yield from _tried(found, best, "few-workers", text, remedy)
     else:

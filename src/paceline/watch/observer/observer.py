@@ -119,6 +119,8 @@ class Log:
 
     def start(self):
         """Open the file of this process, and begin to write; called at its first mark."""
+        import json
+
         self.is_started = True
         try:
             self.main_thread = _thread.get_ident()
@@ -127,7 +129,8 @@ class Log:
             name = "rank-%d-%d.jsonl" % (self._rank, os.getpid())
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
             self._file = os.open(os.path.join(self.folder, name), flags, 0o644)
-            self.events.appendleft(self._header())
+            # At once: a process that ends within half a second was there.
+            _write(self._file, (json.dumps(self._header()) + "\n").encode())
             _thread.start_new_thread(self._keep_writing, ())
             atexit.register(self.close)
             _at_exit_of_a_child(self.close)
