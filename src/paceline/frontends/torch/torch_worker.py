@@ -13,6 +13,8 @@ from torch_tracing import trace_points
 
 #: Length of a model whose ops depend on it, where none is asked for.
 LENGTH = 512
+#: Of sequences that generators of text are trained on, where nothing is said and they take so many.
+TRAINED_LENGTH = 2048
 #: What is taken of masks whose hits a step counts: nobody knows them.
 _WHOLE_MASKS = "every element of a mask is a hit"
 _EVEN = "batches that are multiples of %d" % trace_points.EVEN_BATCHES[0]
@@ -100,9 +102,14 @@ def report(subject, task, length=LENGTH):
         "input": subject.input_description(),
         "taken": subject.taken,
         "input_shape": subject.shape,
-        "usual_length": min(LENGTH, subject.longest or LENGTH),
+        "usual_length": _usual_length(subject, task),
         "passes": passes,
     }
+
+
+def _usual_length(subject, task):
+    usual = TRAINED_LENGTH if task == "train" and subject.is_generator else LENGTH
+    return min(usual, subject.longest or usual)
 
 
 def _no_padding():

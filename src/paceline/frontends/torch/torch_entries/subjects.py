@@ -42,6 +42,7 @@ class Subject:
         pretends: Whether its code believes in a GPU.
         choices: Answers to its conditions on values; None where such are refused.
         is_fixed: Whether it is known at one length only, as the request asks.
+        is_generator: Whether it writes text, token after token, and nothing encodes it first.
         longest: Most tokens that the model takes; None where nothing bounds them.
         taken: Sizes that were not stated, as they were taken; empty where all were.
         side: Of the pictures that were asked for, where the inputs show it in another form.
@@ -62,6 +63,7 @@ class Subject:
         self.kind = kind
         self.shape = shape
         self.has_seq = kind in ("text", "language") if has_seq is None else has_seq
+        self.is_generator = kind == "language" and isinstance(model, zoo.Transformer)
         self.optimizers = ()
         self.optimizer = ""
 
@@ -69,7 +71,7 @@ class Subject:
         """(name, repeats, where it runs, function of recorder and inputs) of a task."""
         if task == "train":
             return [("step", 1.0, "device", self._step)]
-        if self.kind == "language" and isinstance(self.model, zoo.Transformer):
+        if self.is_generator:
             return [("prefill", 1.0, "device", None), ("decode", 1.0, "device", None)]
         return [("forward", 1.0, "device", self._forward)]
 

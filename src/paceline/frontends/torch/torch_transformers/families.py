@@ -381,11 +381,11 @@ class HfSubject(Subject):
             _WITHOUT_PICTURES if is_on_text else _FRAME_BY_FRAME if _is_for(model, "CTC") else ""
         )
         self.longest = _longest(model.config)
-        self._is_generator = kind == "language" and self.main_input == "input_ids"
-        self._is_generator &= not getattr(model.config, "is_encoder_decoder", False)
+        self.is_generator = kind == "language" and self.main_input == "input_ids"
+        self.is_generator &= not getattr(model.config, "is_encoder_decoder", False)
         caches = [name for name in _CACHES if name in self._forward_names]
         self.cache = caches[0] if caches else ""
-        self._is_generator &= bool(caches)
+        self.is_generator &= bool(caches)
         is_double = getattr(model.config, "is_encoder_decoder", False)
         self._is_writer = kind == "language" and is_double and bool(caches)
         self._interpolates = _is_another_side(model.config, image_size)
@@ -395,7 +395,7 @@ class HfSubject(Subject):
         """Training step; prefill or encoding, and decode, of what writes; forward of all else."""
         if task == "infer" and self._is_writer:
             return importlib.import_module("torch_transformers.writers").passes(self)
-        if task == "infer" and self._is_generator:
+        if task == "infer" and self.is_generator:
             return [("prefill", 1.0, "device", self._prefill),
                     ("decode", 1.0, "device", self._decode)]  # fmt: skip
         return Subject.passes(self, task)
