@@ -569,8 +569,9 @@ def _item_shape(model, main, image_size=None):
 
 def _picture_shape(config, image_size):
     """Channels, height and width of a picture; of a clip, its frames before them."""
-    parts = (getattr(config, name, None) for name in ("vision_config", "encoder"))
-    vision = next((one for one in parts if hasattr(one, "hidden_size")), config)
+    encoder = getattr(config, "encoder", None)
+    vision = encoder if hasattr(encoder, "hidden_size") else config
+    vision = getattr(config, "vision_config", vision)
     backbone = getattr(vision, "backbone_config", vision)
     stated = getattr(vision, "image_size", None) or getattr(backbone, "image_size", None)
     stated = stated or getattr(vision, "crop_size", None) or 224
