@@ -24,6 +24,7 @@ from paceline.catalog.load import load_catalog
 from paceline.parallelism.memory.memory_fit import peak_log_sigma
 from paceline.scoring.answers import Answer
 from paceline.scoring.completion import read_published
+from paceline.scoring.framework_memory import peaks_shown
 from paceline.scoring.score import read_cell
 
 Z_80 = 1.2815515655446004
@@ -62,7 +63,7 @@ def main() -> None:
         "",
         *memory_lines(rows),
         "",
-        "How much peaks spread, by what is known of them; a source weighs as the root of its rows:",
+        "How much peaks spread, by what is known of them, in the middle source of each:",
         "",
         *spread_lines(rows),
         "",
@@ -103,10 +104,14 @@ def joined(rows: Path, answers: Path) -> pd.DataFrame:
 
 
 def _known_by(rows: Path) -> list[str]:
-    """How well the peak of each row is known (`Configuration.peaks`); empty where nothing is."""
+    """How well the figure of each row is known (`peaks_shown`); empty where nothing is."""
     catalog = load_catalog()
-    cells = [read_cell(place, row, catalog) for place, row in enumerate(read_published(rows))]
-    return ["" if isinstance(c, Answer) else c.reading.configuration.peaks for c in cells]
+    cells = (read_cell(place, row, catalog) for place, row in enumerate(read_published(rows)))
+    return [
+        "" if isinstance(c, Answer)
+        else peaks_shown(c.reading.configuration.peaks, c.row.memory_kind)
+        for c in cells
+    ]  # fmt: skip
 
 
 def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
@@ -147,23 +152,17 @@ def _own_doubts(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 
 def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
-    """Log sigma by how well a peak is known: 80 % of errors are within.
+    """Log sigma by how well a peak is known: what holds 80 % of the errors of the middle source.
 
-    Of peaks whose own doubts are not more than that. A source weighs as the root of its rows: more
-    rows tell more, and rows of one source err alike.
+    Of peaks whose own doubts are not more than that. Rows of one source err alike, so that a source
+    counts once, however many it has, and the middle one is that of a newcomer.
     """
     known = rows[rows.log_ratio.notna()]
     below, above = _own_doubts(known)
     known = known[(below == 0.0) & (above == 0.0)]
-    known = known[known.groupby("origin").log_ratio.transform("size") >= MIN_ROWS]
-    return {name: _sigma(part) for name, part in known.groupby("peaks")}
-
-
-def _sigma(rows: pd.DataFrame) -> float:
-    errors = rows.log_ratio.abs().sort_values()
-    weights = rows.groupby("origin").log_ratio.transform("size")[errors.index] ** -0.5
-    place = int(np.searchsorted(weights.cumsum(), 0.8 * weights.sum()))
-    return float(errors.iloc[place]) / Z_80
+    errors = known.log_ratio.abs().groupby([known.peaks, known.origin])
+    widths = errors.quantile(0.8)[errors.size() >= MIN_ROWS] / Z_80
+    return {str(name): float(one) for name, one in widths.groupby("peaks").median().items()}
 
 
 def spread_lines(rows: pd.DataFrame) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from paceline.dtypes import DType, find_precision
-from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
+from paceline.model.graph.costs import OptimizerKernel, Peaks, TrainingFormat
 from paceline.parallelism.memory.memory_fit import (
     bound_bytes,
     chance_to_fit,
@@ -74,11 +74,19 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
         cell: The row.
         steps: Its job's step, one row.
     """
-    return _planned_memory(cell, steps).spread(_log_sigma(cell))
+    log_sigma = peak_log_sigma(cell.reading.configuration.peaks)
+    return _planned_memory(cell, steps).spread(log_sigma)
 
 
-def _log_sigma(cell: Cell) -> float:
-    return peak_log_sigma(cell.reading.configuration.peaks)
+def peaks_shown(peaks: Peaks, memory_kind: str) -> Peaks:
+    """How well the figure of a row is known: live blocks are there at the longest step alone.
+
+    What an allocator holds depends on every length that came before it, too.
+
+    >>> peaks_shown("lengths", "allocated"), peaks_shown("lengths", "reserved")
+    ('derived', 'lengths')
+    """
+    return "derived" if (peaks, memory_kind) == ("lengths", "allocated") else peaks
 
 
 def _planned_memory(cell: Cell, steps: Steps) -> RankMemory:
@@ -114,7 +122,8 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
         live = memory_of_kind(planned.mid_bytes, "allocated", platform=platform)
         around = mid - memory_of_kind(planned.mid_bytes, "reserved", platform=platform)
         shown = shown.scaled((live * _held_frac(cell, job) + around) / mid)
-    return shown.spread(_log_sigma(cell))
+    peaks = peaks_shown(cell.reading.configuration.peaks, cell.row.memory_kind)
+    return shown.spread(peak_log_sigma(peaks))
 
 
 def _held_frac(cell: Cell, job: Job) -> float:
