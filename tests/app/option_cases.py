@@ -374,6 +374,8 @@ REFUSED = (
     ("deploy {plan} --to slurm --command 'python t.py' --dry-run --force", "says nothing beside"),
     ("bill aws/p4d.24xlarge 24h --region nope", "no region of aws"),
     ("bill aws/p4d.24xlarge 24h --save 5min", "is of spot machines"),
+    ("bill aws/p4d.24xlarge 24h --interruptions 0.1", "is of spot machines"),
+    ("bill aws/p4d.24xlarge 24h --region us-east-1 --price 9usd", "is your own"),
     ("feed imagenet --devices 4", "says nothing without what one device"),
     ("report {plan} --html {page} --device a100", "says nothing of a plan file"),
     ("report {before} --html {page} --task infer", "says nothing of a store"),

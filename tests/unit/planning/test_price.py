@@ -20,7 +20,6 @@ from paceline.planning.places.price import (
     RentalTerms,
     price_job,
     rental_terms,
-    stated_terms,
 )
 
 TODAY = date(2026, 11, 20)
@@ -136,18 +135,21 @@ def _day(text: str) -> date:
 
 @given(per_hour=st.floats(1e-4, 0.5), hours=st.floats(1.0, 200.0), nodes=st.integers(1, 8))
 def test_stated_interruptions_take_back_as_many_machines_as_they_say(per_hour, hours, nodes):
-    saving = Checkpointing(save_s=30.0, restart_s=120.0)
-    demand = JobDemand(run_s=hours * 3600.0, num_nodes=nodes, checkpointing=saving)
-    terms = stated_terms(
-        RentalTerms(term="spot", usd_per_hour=2.0), interruptions_per_hour=per_hour
-    )
+    demand = JobDemand(run_s=hours * 3600.0, num_nodes=nodes, checkpointing=SAVING)
+    terms = rental_terms(P4D, term="spot", today=TODAY, interruptions_per_hour=per_hour)
     run = price_job(demand, terms).run
     assert run.num_interruptions == pytest.approx(per_hour * nodes * run.paid_s / 3600.0)
+    assert not any("interruptions" in note for note in terms.assumptions)
 
 
-def test_a_price_of_ones_own_is_certain_and_all_else_stays() -> None:
-    known = RentalTerms(term="on-demand", usd_per_hour=5.0, price_log_sigma=0.2)
-    demand = JobDemand(run_s=10 * 3600.0)
-    dear, own = price_job(demand, known), price_job(demand, stated_terms(known, usd_per_hour=3.0))
-    assert own.total_usd.low == own.total_usd.high == pytest.approx(30.0)
-    assert own.paid_s == dear.paid_s
+@pytest.mark.parametrize("term", ["on-demand", "spot", "reserved-3y"])
+def test_a_price_of_ones_own_is_certain_whether_or_not_one_is_known(term) -> None:
+    """Of the price alone: how often machines are taken back is known as well as before."""
+    bare = replace(P4D, cloud="nowhere", usd_per_hour=None, spot_usd_per_hour=None)
+    with pytest.raises(MissingFactError):
+        rental_terms(bare, term=term, today=TODAY)
+    for offer in (P4D, bare):
+        terms = rental_terms(offer, term=term, today=TODAY, usd_per_hour=3.0)
+        assert (terms.usd_per_hour, terms.price_log_sigma) == (3.0, 0.0)
+        assert "the price is yours" in terms.assumptions
+        assert not any(note.startswith("price seen") for note in terms.assumptions)

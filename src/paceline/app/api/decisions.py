@@ -222,15 +222,25 @@ def bill(
     today = read_day(as_of)
     of_spot = {"save": save, "save-every": save_every, "restart": restart}
     _check_interruptible(way, of_spot | {"interruptions": interruptions})
+    _check_region_matters(region, price)
     catalog = known_on(load_catalog(tuple(facts)), today)
     rented = find_offer(catalog, offer)
     prices.check_region(region, rented, catalog.offers)
-    terms = prices.stated_terms(
-        prices.rental_terms(rented, term=way, today=today, region=region),
-        usd_per_hour=parse_usd(price) if price else None,
+    terms = prices.rental_terms(
+        rented, term=way, today=today, region=region,
+        usd_per_hour=None if price is None else parse_usd(price),
         interruptions_per_hour=interruptions,
-    )
+    )  # fmt: skip
     return prices.price_job(demand, terms)
+
+
+def _check_region_matters(region: str, price: str | None) -> None:
+    """Refuse a region that changes nothing, as the price of no region is asked for."""
+    if region and price is not None:
+        raise InvalidInputError(
+            f"`--region {region}` says where a price holds, and `--price {price}` is your own",
+            hint="leave one of them out",
+        )
 
 
 def _check_interruptible(term: str, stated: Mapping[str, str | float | None]) -> None:

@@ -66,7 +66,7 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
         return None
     if not workload.generates:
         raise InvalidInputError(
-            f"{engine.title} serves language models, and {workload.title} writes no tokens here",
+            f"{_named(engine)} serves language models, and {workload.title} writes no tokens here",
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
         )
     if workload.encodes:
@@ -76,6 +76,12 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
         )
     return _checked(engine, goal)
+
+
+def _named(engine: EngineProfile) -> str:
+    if not engine.stands_for:
+        return engine.title
+    return f"{engine.stands_for} is predicted as {engine.title}, which"
 
 
 def kernels_words(goal: Goal) -> str:

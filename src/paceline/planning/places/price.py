@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import date
 from functools import lru_cache
 from typing import Literal, get_args
@@ -30,6 +29,8 @@ from paceline.values import dataclass
 Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
 #: Every way of paying.
 TERMS: tuple[Term, ...] = get_args(Term)
+#: Chances that a machine is taken back where none is.
+_NONE_TAKEN = (0.0, 0.0, 0.0)
 #: Unpaid wait for a new spot machine.
 _SPOT_WAIT_S = 600.0
 
@@ -90,7 +91,7 @@ class RentalTerms:
     commitment_s: float = 0.0
     storage_usd_per_byte_month: float | None = None
     egress_usd_per_byte: float | None = None
-    interruption_frac_per_month: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    interruption_frac_per_month: tuple[float, float, float] = _NONE_TAKEN
     interruptions_per_hour: float | None = None
     wait_s: float = 0.0
     price_log_sigma: float = 0.0
@@ -150,8 +151,9 @@ def price_job(demand: JobDemand, terms: RentalTerms) -> JobPrice:
 
 
 def rental_terms(
-    offer: Offer, *, term: Term = "on-demand", today: date, region: str = ""
-) -> RentalTerms:
+    offer: Offer, *, term: Term = "on-demand", today: date, region: str = "",
+    usd_per_hour: float | None = None, interruptions_per_hour: float | None = None,
+) -> RentalTerms:  # fmt: skip
     """Terms of one offer from the catalogue, with what had to be assumed.
 
     Args:
@@ -159,18 +161,19 @@ def rental_terms(
         term: Which way of paying.
         today: Day on which the age of the price counts.
         region: Where the job runs; another region than the price's widens the interval.
+        usd_per_hour: The user's own price, which is certain; the offer's if None.
+        interruptions_per_hour: Of one machine, as the user has seen them; as published if None.
 
     Raises:
         MissingFactError: The offer has no price of that kind.
     """
     row = _billing_rows().get(offer.cloud, {})
-    price, seen_on, discount_note = _price(offer, term, row)
-    sigma = _age_sigma(term, seen_on, today)
-    place_note = _place_note(offer, region)
-    sigma = math.hypot(sigma, REGION_LOG_SIGMA) if place_note else sigma
-    band, band_note = _band(offer, term)
-    age_note = _age_note(seen_on, today)
-    notes = (*discount_note, *band_note, *place_note, *_billing_note(offer, row), age_note)
+    if usd_per_hour is None:
+        price, sigma, price_notes = _seen(offer, term, row, today=today, region=region)
+    else:
+        price, sigma, price_notes = usd_per_hour, 0.0, ("the price is yours",)
+    is_published = interruptions_per_hour is None
+    band, band_note = _band(offer, term) if is_published else (_NONE_TAKEN, ())
     return RentalTerms(
         term=term,
         usd_per_hour=price,
@@ -180,33 +183,21 @@ def rental_terms(
         storage_usd_per_byte_month=_per_byte(row.get("storage_usd_per_gb_month", "")),
         egress_usd_per_byte=_per_byte(row.get("egress_usd_per_gb", "")),
         interruption_frac_per_month=band,
+        interruptions_per_hour=interruptions_per_hour,
         wait_s=_SPOT_WAIT_S if term == "spot" else 0.0,
         price_log_sigma=sigma,
-        assumptions=notes,
+        assumptions=(*band_note, *_billing_note(offer, row), *price_notes),
     )
 
 
-def stated_terms(
-    terms: RentalTerms,
-    *,
-    usd_per_hour: float | None = None,
-    interruptions_per_hour: float | None = None,
-) -> RentalTerms:
-    """Terms with a price of one's own, and with interruptions as one has seen them.
-
-    Args:
-        terms: Of the catalogue; what is not stated stays.
-        usd_per_hour: Of one machine, known for certain.
-        interruptions_per_hour: Of one machine.
-    """
-    notes = terms.assumptions
-    if usd_per_hour is not None:
-        notes = (*(note for note in notes if not note.startswith("price ")), "the price is yours")
-        terms = replace(terms, usd_per_hour=usd_per_hour, price_log_sigma=0.0)
-    if interruptions_per_hour is not None:
-        notes = tuple(note for note in notes if not note.startswith("interruptions"))
-        terms = replace(terms, interruptions_per_hour=interruptions_per_hour)
-    return replace(terms, assumptions=notes)
+def _seen(
+    offer: Offer, term: Term, row: dict[str, str], *, today: date, region: str
+) -> tuple[float, float, tuple[str, ...]]:
+    """The price of an offer, the spread of its logarithm, and what is said of it."""
+    price, seen_on, discount_note = _price(offer, term, row)
+    place_note = _place_note(offer, region)
+    sigma = math.hypot(_age_sigma(term, seen_on, today), REGION_LOG_SIGMA if place_note else 0.0)
+    return price, sigma, (*discount_note, *place_note, _age_note(seen_on, today))
 
 
 def _rates_per_s(demand: JobDemand, terms: RentalTerms) -> tuple[float, float, float]:
@@ -346,7 +337,7 @@ def _age_note(seen_on: date | None, today: date) -> str:
 
 def _band(offer: Offer, term: Term) -> tuple[tuple[float, float, float], tuple[str, ...]]:
     if term != "spot":
-        return (0.0, 0.0, 0.0), ()
+        return _NONE_TAKEN, ()
     if offer.interruption_frac_per_month is None:
         assumed = format_percent(UNPUBLISHED_FRAC_PER_MONTH[1])
         note = f"interruptions: {assumed} a month assumed, no figure published"

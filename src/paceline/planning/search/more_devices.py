@@ -81,8 +81,7 @@ def finished(search: Search, question: Question, catalog: Catalog) -> Search:
     if in_time.is_feasible.any():
         return in_time
     longer = _AS_FAST_FACTOR * _lacking_factor(in_time)
-    nearest = run_search(_in_usual_time(in_time.question, longer), catalog)
-    return nearest if nearest.is_feasible.any() else search
+    return run_search(_in_usual_time(in_time.question, longer), catalog)
 
 
 def _in_usual_time(question: Question, factor: float = 1.0) -> Question:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from functools import lru_cache
@@ -26,6 +27,8 @@ _MIG = re.compile(
 #: Multiprocessors of a unit: NVIDIA, "MIG User Guide", tables of profiles (recalled 2026-11-26).
 _SMS_PER_UNIT = {"Ampere": 14}
 _SMS_PER_LATER_UNIT = 16
+#: Variants of a device have up to so many times the memory of others, sizes being rounded.
+_MOST_VARIANTS_DIFFER, _ROUNDED = 2.0, 0.1
 #: From so many devices in one machine on, a table that names no form factor means the module.
 _MODULE_COUNT = 4
 
@@ -140,17 +143,25 @@ def _named(catalog: Catalog, name: str) -> tuple[Device, ...]:
 
 
 def _fitting(found: tuple[Device, ...], name: str, memory_gb: float | None) -> list[Device]:
-    """Those of them with the stated memory; a name that says it is surer than a column beside."""
+    """Those of them with the stated memory; a name that says it is surer than a column beside.
+
+    Unless the two are too far apart to be variants of one device.
+    """
     size_bytes = _memory_bytes(memory_gb)
     fitting = [d for d in found if has_memory(d, size_bytes)]
-    if not fitting and states_memory(name):
-        fitting = [d for d in found if holds(d, name)]
+    if not fitting and size_bytes and states_memory(name):
+        named = [d for d in found if holds(d, name) and d.memory_bytes]
+        fitting = [d for d in named if _are_near(size_bytes, d.memory_bytes or math.inf)]
     if not fitting:
         raise InvalidInputError(
             f"no {name} with {memory_gb:g} GB in the catalogue",
             hint=f"it has {', '.join(d.name for d in found)}",
         )
     return fitting
+
+
+def _are_near(one: float, other: float) -> bool:
+    return max(one, other) <= _MOST_VARIANTS_DIFFER * (1.0 + _ROUNDED) * min(one, other)
 
 
 def _find(catalog: Catalog, name: str) -> tuple[Device, ...]:
