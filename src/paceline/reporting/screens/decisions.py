@@ -223,7 +223,8 @@ def _ends(schedule: PoolSchedule) -> str:
 def _wrapped(text: str, width: int) -> str:
     """Sentences folded at the width; table lines fit it already."""
     return "\n".join(
-        textwrap.fill(line, width) if len(line) > width else line for line in text.splitlines()
+        textwrap.fill(line, width, break_on_hyphens=False) if len(line) > width else line
+        for line in text.splitlines()
     )
 
 

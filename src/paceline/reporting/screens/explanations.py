@@ -29,7 +29,10 @@ def explanation_table(figures: Sequence[TracedFigure]) -> Table:
 
 def _lines(figure: TracedFigure, width: int) -> list[str]:
     head = f"  {figure.name:<{_NAME_COLUMN}}{figure.value}"
-    body = textwrap.wrap(_origin(figure), width, initial_indent=" " * 6, subsequent_indent=" " * 8)
+    body = textwrap.wrap(
+        _origin(figure), width, initial_indent=" " * 6, subsequent_indent=" " * 8,
+        break_on_hyphens=False,
+    )  # fmt: skip
     return [head, *body]
 
 
