@@ -65,7 +65,7 @@ class Site:
     overlaps: bool = False
     compiler: Compiler = "eager"
     precision: str = "fp16"
-    attention: AttentionKernels = "flash"
+    attention: AttentionKernels = "flash-2"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,10 +11,12 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
+from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.attention_generations import log10_slower
 from paceline.prediction.kernels.kernel_maturity import first_years
 
+TORCH = builtin_calibration().constants["frameworks"]["torch"]
 OWN = """
 generations:
   - {architecture: Rubin, code: "13.0", like: "10.0", first_device_year: 2026,
@@ -37,7 +39,7 @@ def test_a_new_architecture_is_an_entry_and_its_devices(tmp_path: Path) -> None:
     assert first_years(table.generations).tolist() == [2026, 2024]
     new, known = table.generations
     assert new.rates == known.rates
-    slower = 10 ** log10_slower(table, Configuration(attention="flash"), "flash")
+    slower = 10 ** log10_slower(table, Configuration(attention="flash-2"), TORCH)
     assert slower.tolist() == pytest.approx([3.0, 2.3])
 
 
@@ -57,9 +59,9 @@ def test_no_attention_is_faster_without_a_fused_kernel() -> None:
     for one in shipped_generations():
         assert one.attention_slowdown["memory-efficient"] >= one.attention_slowdown["flash"]
     table = DeviceTable.from_devices(load_catalog().devices)
-    plain = log10_slower(table, Configuration(attention="math"), "flash")
+    plain = log10_slower(table, Configuration(attention="math"), TORCH)
     for family in ("flash", "vendor", "memory-efficient"):
-        assert (plain >= log10_slower(table, Configuration(attention=family), "flash")).all()
+        assert (plain >= log10_slower(table, Configuration(attention=family), TORCH)).all()
 
 
 def test_every_stated_fact_of_a_generation_has_a_source() -> None:
@@ -72,3 +74,18 @@ def test_every_stated_fact_of_a_generation_has_a_source() -> None:
         for fact in ("num_lanes", "batched_tile", "attention_slowdown"):
             assert fact not in entry or fact in told, (entry["code"], fact)
         assert all(rate["source"] for rate in entry.get("rates", ()))
+
+
+def test_newer_releases_take_the_vendors_kernels_where_flash_attention_2_is_slower() -> None:
+    catalog = load_catalog()
+    names = ("A100 SXM4 80GB", "H100 SXM5 80GB", "B200", "RTX 4090")
+    table = DeviceTable.from_devices([find_device(catalog, name) for name in names])
+
+    def slower(*libraries: str, attention: str = "flash") -> list[float]:
+        how = Configuration(attention=attention, libraries=libraries)
+        return (10 ** log10_slower(table, how, TORCH)).tolist()
+
+    newest, old = slower(), slower("torch==2.10.1")
+    assert [a < b for a, b in zip(newest, old, strict=True)] == [False, True, True, False]
+    assert old == slower(attention="flash-2")
+    assert slower("torch==2.11") == newest

@@ -47,6 +47,7 @@ REWRITES = {
     "tensorrt": {"compiler": "tensorrt"},
     "memory-efficient": {"attention": "memory-efficient"},
     "vendor": {"attention": "vendor"},
+    "flash 2": {"attention": "flash-2"},
     "plain optimizer": {"optimizer_kernel": "plain"},
     "casts in inference": {"inference_format": "autocast"},
     "fused optimizer": {"optimizer_kernel": "fused"},

@@ -96,7 +96,7 @@ def test_pytorchs_own_attention_is_slower_where_vendors_have_newer_instructions(
     """FlashAttention 3 is 1.5 to 2 times as fast as 2 on the H100 (arXiv 2407.08608, abstract)."""
     vendors, points = _llama(8192.0)
     graph = load_workload("llama-3-8b").passes[0].graph
-    own = lower(graph, Configuration(precision="bf16", attention="flash"))
+    own = lower(graph, Configuration(precision="bf16", attention="flash-2"))
     table = DeviceTable.from_devices([find_device(load_catalog(), device)])
     theirs_s, own_s = (_seconds_by_kind(one, points, table) for one in (vendors, own))
     for kind in own_s:
@@ -108,7 +108,7 @@ def test_pytorchs_own_attention_is_slower_where_vendors_have_newer_instructions(
 def test_pytorchs_own_attention_takes_as_many_cycles_on_b200_as_on_h100():
     """Ampere's matrix instructions run no faster on a multiprocessor of Blackwell."""
     graph = load_workload("llama-3-8b").passes[0].graph
-    own = lower(graph, Configuration(precision="bf16", attention="flash"))
+    own = lower(graph, Configuration(precision="bf16", attention="flash-2"))
     points = Points(batch=np.array([1.0]), seq=np.array([8192.0]))
     cycles = []
     for name in ("H100 SXM5 80GB", "B200 SXM"):

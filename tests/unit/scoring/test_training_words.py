@@ -86,7 +86,7 @@ def test_remarks_are_settings_of_the_step() -> None:
     assert (how.lora_rank, how.frozen_weights, how.training_format) == (16, "int4", "pure")
     assert "*q_proj" in how.lora_modules
     assert "*o_proj" not in how.lora_modules
-    assert (how.checkpointing, how.loss, how.attention) == ("block", "chunked", "flash")
+    assert (how.checkpointing, how.loss, how.attention) == ("block", "chunked", "flash-2")
     assert job.optimizer == "adamw-8bit"
 
 
@@ -251,7 +251,7 @@ def test_megatrons_own_fusion_of_the_loss_widens_logits() -> None:
 def test_a_vision_transformer_of_so_many_tokens_has_a_side() -> None:
     said = {"model": "ViT-g/14 DINOv2 (timm)", "framework": "PyTorch + timm", "seq_len": "257"}
     job = reading(**said, extra="finetuning=full")
-    assert (job.image_size, job.configuration.attention) == (224, "flash")
+    assert (job.image_size, job.configuration.attention) == (224, "flash-2")
 
 
 def test_optimizers_of_low_rank_update_in_backward() -> None:
@@ -275,7 +275,7 @@ def test_memory_by_length_without_a_batch_is_that_of_one_sequence() -> None:
 
 @pytest.mark.parametrize(
     ("framework", "kernels"),
-    [("HF Trainer", "flash"), ("TRL SFTTrainer", "flash"), ("transformers 4.2", "math"),
+    [("HF Trainer", "flash-2"), ("TRL SFTTrainer", "flash-2"), ("transformers 4.2", "math"),
      ("PyTorch 1.13 + transformers", "math")],
 )  # fmt: skip
 def test_transformers_takes_fused_attention_by_itself_since_4_36(

@@ -17,7 +17,7 @@ from paceline.values import dataclass
 Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
 Checkpointing = Literal["none", "selective", "block", "full"]
 Platform = Literal["cuda", "rocm", "cpu", "xla"]
-AttentionKernels = Literal["math", "flash", "vendor", "memory-efficient"]
+AttentionKernels = Literal["math", "flash", "flash-2", "vendor", "memory-efficient"]
 OptimizerKernel = Literal["plain", "foreach", "fused"]
 EngineKernels = Literal["tuned", "early", "portable"]
 CacheFormat = Literal["usual", "wide", "fp8"]
@@ -50,7 +50,8 @@ class Configuration:
         platform: Whose kernels and saved tensors the lowering follows.
         channels_last: Whether convolutions run in NHWC.
         attention: Kernel family used for scaled-dot-product attention: ``flash`` is what the
-            framework brings, ``vendor`` what the vendor's libraries do (cuDNN, Transformer Engine).
+            framework brings for the device, ``flash-2`` FlashAttention 2 on every device,
+            ``vendor`` what the vendor's libraries do (cuDNN, Transformer Engine).
         optimizer_kernel: How the optimizer is launched: ``plain``, several kernels per tensor;
             ``foreach``, as many for tensors together; ``fused``, one for tensors together.
         frozen: Module patterns (fnmatch) whose parameters receive no gradients; after ``except:``

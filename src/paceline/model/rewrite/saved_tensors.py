@@ -6,16 +6,15 @@ attention layer. Products with quantised weights kept theirs, which nothing need
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
 import numpy as np
 
-from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
 from paceline.model.graph.program import BoolArray, Program
+from paceline.model.libraries import runs_before
 from paceline.model.ops.registry import FACTS
 from paceline.shipped import shipped_rows
 
@@ -28,9 +27,6 @@ _PAIRS = [
 ]
 
 
-_LIBRARY = re.compile(r"([A-Za-z][\w-]*)==(\d+(?:\.\d+)*)")
-
-
 def kept_by(libraries: Sequence[str]) -> frozenset[Kept]:
     """What libraries keep that their newest releases do not.
 
@@ -40,24 +36,11 @@ def kept_by(libraries: Sequence[str]) -> frozenset[Kept]:
     >>> sorted(kept_by(["torch==1.10"])), sorted(kept_by(["torch==2.4"]))
     (['softmax-inputs'], [])
     """
-    running = dict(map(_split, libraries))
     return frozenset(
         cast("Kept", row["keeps"])
         for row in shipped_rows("model", "saved_tensors.csv")
-        if row["library"] in running and running[row["library"]] < _numbers(row["before"])
+        if runs_before(libraries, row["library"], row["before"])
     )
-
-
-def _split(library: str) -> tuple[str, tuple[int, ...]]:
-    if (found := _LIBRARY.fullmatch(library)) is None:
-        raise InvalidInputError(
-            f"`{library}` is no release of a library", hint="write it like `torch==1.10`"
-        )
-    return found[1], _numbers(found[2])
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(map(int, release.split(".")))
 
 
 def with_softmax_inputs(program: Program) -> Program:

@@ -235,7 +235,7 @@ def _log10_slowdown(asked: Question) -> Array:
     costs = lowered.costs
     clock_frac = sustained_clock_frac(devices, calibration)
     effects = log10_effects(devices, clock_frac, calibration, lowered.configuration.libraries)
-    older = log10_slower(devices, lowered.configuration, asked.software["flash_kernels"])
+    older = log10_slower(devices, lowered.configuration, asked.software)
     slowdown = np.zeros(asked.bounds.compute_s.shape, dtype=np.float32)
     for one in grouped_features(asked):
         offset = _kind_offset(costs.kind[one.rows], calibration)
