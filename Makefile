@@ -14,7 +14,7 @@ export MKL_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax test-keras soak-frontends soak-watch stories site gallery soak diagnose accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving panel features screens \
-	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-run gpu-memory release clean
+	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-asked gpu-asked-page gpu-run gpu-memory release clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -149,6 +149,13 @@ gpu-truth: $(TEST_VENV)/.paceline  ## A fixed suite on this machine's GPU in und
 
 gpu-truth-score: $(TEST_VENV)/.paceline  ## Score predictions against the records that gpu-truth wrote
 	$(TOOL) gpu.score benchmarks/gpu_truth
+
+gpu-asked: $(TEST_VENV)/.paceline  ## Jobs as people write them on this machine's GPU (wants transformers, timm, peft)
+	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
+		$(TOOL) gpu.asked measure
+
+gpu-asked-page: $(TEST_VENV)/.paceline  ## What paceline answers of the jobs that gpu-asked measured
+	$(TOOL) gpu.asked page --out benchmarks/gpu_asked.md
 
 gpu-run: $(TEST_VENV)/.paceline  ## ResNet-50 and GPT-2 in the loop, by hand and as predicted, on this machine's GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \

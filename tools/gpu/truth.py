@@ -1,6 +1,6 @@
 """``make gpu-truth``: a fixed suite on this machine's NVIDIA GPU, written as records.
 
-Usage: PYTHONPATH=tools python -m gpu.truth [--out FOLDER] [--small]
+Usage: PYTHONPATH=tools python -m gpu.truth [--out FOLDER] [--total-s 300] [--start 0] [--small]
 Operators by class and dtype, twenty models by batch, precision and compiler, forward and whole
 steps, with memory and power, as ``truth.toml`` lists them, in under ten minutes: what the time
 does not reach is written as skipped. The records are scored apart and calibrate nothing by
@@ -38,6 +38,10 @@ _PACKAGE = Path(paceline.__file__).parent
 _PATHS = [_PACKAGE / "execution" / "engines", _PACKAGE / "frontends" / "torch"]
 #: Of the sensors; a driver renews its readings about as often.
 _READ_EVERY_S = 0.02
+#: Drivers count energy some ten times a second: over less, a mean of it says nothing.
+_POWER_OVER_S = 1.0
+#: Tokens of texts, where the suite says nothing.
+_SEQ = 128
 #: A worker that a broken item ended is started again so often.
 _MOST_STARTS = 5
 
@@ -85,12 +89,13 @@ def _operator_items(operators: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
 def _model_items(models: Sequence[Mapping[str, Any]]) -> Iterator[Item]:
     for one in models:
         product = itertools.product(
-            one["compilers"], one["modes"], one["precisions"], one["batches"], one["names"]
+            one["names"], one["compilers"], one["modes"], one["precisions"], one["batches"]
         )
-        for compiler, mode, precision, batch, name in product:
+        for name, compiler, mode, precision, batch in product:
             yield {
                 "type": "model", "name": name, "batch": batch, "precision": precision,
-                "mode": mode, "compiler": compiler,
+                "mode": mode, "compiler": compiler, "seq": one.get("seq", _SEQ),
+                "channels_last": one.get("channels_last", False),
             }  # fmt: skip
 
 
@@ -173,7 +178,9 @@ def build_record(
     """What came of one item, in the schema of all measurements."""
     samples = tuple(answer.get("samples_s", ()))
     seen = summarize(readings, num_threads=1) if len(readings) > 1 else None
-    power_w = seen.mean_power_w if seen and machine.device == "cuda" else None
+    sampled_s = answer.get("ended_s", 0.0) - answer.get("started_s", 0.0)
+    has_power = seen is not None and machine.device == "cuda" and sampled_s >= _POWER_OVER_S
+    power_w = seen.mean_power_w if seen and has_power else None
     step_s = statistics.median(samples) if samples else None
     return Record(
         outcome=answer["outcome"],
@@ -219,7 +226,7 @@ def _what(item: Item) -> dict[str, Any]:
     return {
         "kind": "step", "workload": item["name"], "precision": item["precision"],
         "task": "train" if is_training else "infer", "mode": item["mode"],
-        "compiler": item["compiler"], "channels_last": False,
+        "compiler": item["compiler"], "channels_last": item.get("channels_last", False),
         "batch_per_device": float(item["batch"]), "optimizer": "sgd" if is_training else None,
     }  # fmt: skip
 
@@ -228,6 +235,8 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/gpu_truth"))
+    parser.add_argument("--total-s", type=float, help="the whole run, in place of the suite's")
+    parser.add_argument("--start", type=int, default=0, help="number of the first item")
     parser.add_argument("--small", action="store_true", help="a few tiny items on the CPU")
     asked = parser.parse_args()
     suite = read_suite()
@@ -244,8 +253,9 @@ def main() -> None:
         print("needs an NVIDIA GPU with its driver and pynvml, which are not here: nothing done")
         return
     counts: dict[str, int] = {}
+    budget = suite["budget"] | ({"total_s": asked.total_s} if asked.total_s else {})
     with Store(asked.out) as store:
-        for record in run_suite(items, suite["budget"], machine):
+        for record in run_suite(items[asked.start :], budget, machine):
             store.append(record)
             counts[record.outcome] = counts.get(record.outcome, 0) + 1
     words = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

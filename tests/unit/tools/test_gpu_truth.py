@@ -56,7 +56,7 @@ def test_every_operator_runs_and_a_bad_model_does_not_end_the_suite():
     pytest.importorskip("torch")
     items = suite_items(SUITE["small"]["operators"], [])
     bad = {"type": "model", "name": "no-such-model", "mode": "forward", "batch": 1}
-    bad |= {"precision": "fp32", "compiler": "eager", "number": -1}
+    bad |= {"precision": "fp32", "compiler": "eager", "seq": 128, "number": -1}
     records = list(run_suite([bad, *items], QUICK, CPU))
     assert [one.outcome for one in records] == ["failed"] + ["ok"] * len(items)
     assert "no-such-model" in records[0].reason

@@ -9,9 +9,6 @@ import json
 import sys
 import time
 
-#: Tokens of texts.
-_SEQ = 128
-
 
 def main():
     """Serve one request."""
@@ -81,10 +78,28 @@ def _step(torch, item, request):
         return OPERATORS[item["kind"]](torch, make, item["shape"]), None
     import torch_engine
 
-    cell = dict(item, entry=item["name"], device=request["device"], seq=_SEQ)
+    cell = dict(item, entry=item["name"], device=request["device"])
+    torch_engine.make_model = _MADE.setdefault("last", _Last(torch_engine.make_model))
     subject = torch_engine.build(torch, cell, torch_engine.Ranks(torch, cell))
     is_text = subject.kind in ("text", "language")
-    return subject.step_function(item["mode"]), float(_SEQ) if is_text else None
+    return subject.step_function(item["mode"]), float(item["seq"]) if is_text else None
+
+
+_MADE = {}
+
+
+class _Last:
+    """Makes a model once for all items of it that follow one another."""
+
+    def __init__(self, make):
+        self.make, self.name, self.made = make, None, None
+
+    def __call__(self, torch, request, user_made):
+        if request["entry"] != self.name:
+            self.name, self.made = None, None
+            self.made = self.make(torch, request, user_made)
+            self.name = request["entry"]
+        return self.made
 
 
 class _Tensors:

@@ -1,0 +1,137 @@
+"""Jobs as people write them on this machine's GPU, beside what paceline answers.
+
+Usage: PYTHONPATH=tools python -m gpu.asked measure [--out FILE] [--start 0]
+       PYTHONPATH=tools python -m gpu.asked page [--records FILE] [--out FILE]
+``measure`` runs every job of ``asked.toml`` in the Python that has the libraries, and writes a line
+of JSON each. ``page`` sets the answers of ``paceline predict`` beside
+them. What the measurements say calibrates nothing by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pages import deliver
+
+_TOOLS = Path(__file__).parent
+_RECORDS = Path("benchmarks/gpu_asked.jsonl")
+Job = dict[str, Any]
+
+
+def read_jobs(path: Path = _TOOLS / "asked.toml") -> list[Job]:
+    """The jobs, with configurations in place of their names."""
+    whole = tomllib.loads(path.read_text(encoding="utf-8"))
+    jobs: list[Job] = whole["job"]
+    for job in jobs:
+        if "config" in job["worker"]:
+            job["worker"]["config"] = whole["configs"][job["worker"]["config"]]
+    return jobs
+
+
+def measure(jobs: Sequence[Job], python: str) -> Iterator[dict[str, Any]]:
+    """What came of each job, as it ends; a job that ends the worker costs only itself."""
+    left = list(jobs)
+    while left:
+        worker = subprocess.Popen(
+            [python, str(_TOOLS / "workers" / "asked_worker.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(json.dumps([job["worker"] for job in left]))
+        worker.stdin.close()
+        for line in worker.stdout:
+            yield _record(left.pop(0), json.loads(line))
+        worker.wait()
+        if left:
+            yield _record(left.pop(0), {"reason": "it ended the worker"})
+
+
+def _record(job: Job, seen: Mapping[str, Any]) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"title": job["title"], "gpu": _gpu_name(), "recorded_at": now, **seen}
+
+
+def _gpu_name() -> str | None:
+    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    return None
+
+
+def answer(job: Job, gpu: str) -> dict[str, Any]:
+    """The only cell of what ``paceline predict`` says of a job, or its message."""
+    from paceline.app.main import main as paceline
+
+    words = ["predict", job["model"], *shlex.split(job["words"])]
+    words += ["--device", gpu, "--devices", "1", "--json"]
+    said, complaint = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complaint):
+        status = paceline(words)
+    if status or not said.getvalue():
+        return {"reason": complaint.getvalue().strip()[:200]}
+    cell: dict[str, Any] = json.loads(said.getvalue())["cells"][0]
+    return cell
+
+
+def page(seen: Mapping[str, Mapping[str, Any]], jobs: Sequence[Job]) -> str:
+    """The table."""
+    lines = [
+        "| job | GPU | measured ms | told ms | told / measured | inside | reserved GB | told GB |",
+        "|---|---|--:|--:|--:|---|--:|--:|",
+    ]
+    for job in jobs:
+        found = seen.get(job["title"])
+        if found is not None and "median_s" in found and "model" in job:
+            lines.append(_line(job, found))
+    return "\n".join(lines)
+
+
+def _line(job: Job, seen: Mapping[str, Any]) -> str:
+    told = answer(job, seen["gpu"])
+    if "step_s" not in told:
+        return f"| {job['title']} | {seen['gpu']} | {1e3 * seen['median_s']:.1f} | {told} | | | | |"
+    step_s, memory = told["step_s"], told.get("memory_bytes") or {}
+    inside = "yes" if step_s["low"] <= seen["median_s"] <= step_s["high"] else "no"
+    cells = (
+        job["title"], seen["gpu"], f"{1e3 * seen['median_s']:.1f}", f"{1e3 * step_s['mid']:.1f}",
+        f"{step_s['mid'] / seen['median_s']:.2f}", inside,
+        f"{seen['reserved_bytes'] / 1e9:.1f}", f"{memory.get('mid', float('nan')) / 1e9:.1f}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Measure, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("measure", "page"))
+    parser.add_argument("--records", type=Path, default=_RECORDS)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--start", type=int, default=0, help="number of the first job")
+    asked = parser.parse_args()
+    jobs = read_jobs()[asked.start :]
+    if asked.what == "page":
+        lines = asked.records.read_text(encoding="utf-8").splitlines()
+        deliver(page({one["title"]: one for one in map(json.loads, lines)}, jobs), asked.out)
+        return
+    with (asked.out or _RECORDS).open("a", encoding="utf-8") as out:
+        for seen in measure(jobs, asked.python):
+            out.write(json.dumps(seen) + "\n")
+            out.flush()
+            print(seen["title"], seen.get("median_s", seen.get("reason")), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""Run jobs as their users write them, time each, and name its kernels; needs no paceline.
+
+Reads a list of jobs as JSON from stdin and writes what was seen of each as one line of JSON. Models
+have weights that are drawn: nothing is fetched.
+"""
+
+import contextlib
+import gc
+import json
+import platform
+import statistics
+import sys
+import time
+
+import torch
+
+#: Kernels named of a step, the slowest first.
+_MOST_KERNELS = 40
+
+
+def main():
+    """Serve every job."""
+    for job in json.loads(sys.stdin.read()):
+        print(json.dumps(_attempted(job)), flush=True)
+
+
+def _attempted(job):
+    try:
+        return _seen(job)
+    except Exception as error:  # noqa: BLE001
+        return {"reason": f"{type(error).__name__}: {str(error)[:300]}"}
+    finally:
+        gc.collect()
+        torch._dynamo.reset()
+        if _is_cuda():
+            torch.cuda.empty_cache()
+
+
+def _seen(job):
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = job.get("tf32", False)
+    torch.backends.cudnn.allow_tf32 = job.get("tf32", False)
+    step = KINDS[job["kind"]](job)
+    seen = _timed(step, job)
+    seen.update(kernels=_kernels(step) if _is_cuda() else [], **_software())
+    return seen
+
+
+def _is_cuda():
+    return torch.cuda.is_available()
+
+
+def _device():
+    return "cuda" if _is_cuda() else "cpu"
+
+
+def _wait():
+    if _is_cuda():
+        torch.cuda.synchronize()
+
+
+def _software():
+    return {
+        "framework_version": torch.__version__,
+        "python_version": platform.python_version(),
+        "platform_version": torch.version.cuda,
+    }
+
+
+def _timed(step, job):
+    """Seconds of each step after some to warm up, the allocator's peaks, and mean power."""
+    for _ in range(job.get("warmup", 3)):
+        step()
+    _wait()
+    if _is_cuda():
+        torch.cuda.reset_peak_memory_stats()
+    took_s, began_s, began_j = [], time.monotonic(), _energy_j()
+    while len(took_s) < 3 or time.monotonic() - began_s < job.get("seconds", 1.0):
+        started_s = time.perf_counter()
+        step()
+        _wait()
+        took_s.append(time.perf_counter() - started_s)
+    peaks = {}
+    if began_j is not None:
+        peaks["mean_power_w"] = (_energy_j() - began_j) / (time.monotonic() - began_s)
+    if _is_cuda():
+        peaks["allocated_bytes"] = torch.cuda.max_memory_allocated()
+        peaks["reserved_bytes"] = torch.cuda.max_memory_reserved()
+    return dict(samples_s=took_s, median_s=statistics.median(took_s), **peaks)
+
+
+def _energy_j():
+    """What the driver has counted; None where it counts nothing."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return (
+            pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0)) / 1e3
+        )
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def _kernels(step):
+    """Name, launches and seconds of each kernel of one step, the slowest first."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as seen:
+        step()
+        _wait()
+    found = [(one.key, one.count, one.device_time_total / 1e6) for one in seen.key_averages()]
+    kernels = sorted((one for one in found if one[2] > 0), key=lambda one: -one[2])
+    total = ["all", sum(one[1] for one in kernels), sum(one[2] for one in kernels)]
+    return [total, *([name[:100], count, spent] for name, count, spent in kernels[:_MOST_KERNELS])]
+
+
+def _transformers(job):
+    import transformers
+
+    known = dict(job["config"])
+    config = getattr(transformers, known.pop("class"))(**known)
+    weights = torch.bfloat16 if job.get("weights") == "bf16" else torch.float32
+    made = getattr(transformers, job["model"])
+    with torch.device(_device()):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(weights)
+        try:
+            model = made(config) if not hasattr(made, "from_config") else made.from_config(config)
+        finally:
+            torch.set_default_dtype(before)
+    return model.to(weights)
+
+
+def _cast(job):
+    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    if job.get("autocast"):
+        return torch.autocast(_device(), kinds[job["autocast"]])
+    return contextlib.nullcontext()
+
+
+def _optimizer(job, model):
+    trained = [one for one in model.parameters() if one.requires_grad]
+    if job.get("optimizer", "adamw") == "sgd":
+        return torch.optim.SGD(trained, lr=1e-4, momentum=0.9)
+    return torch.optim.AdamW(trained, lr=1e-6, fused=job.get("fused") or None)
+
+
+def _trained(job, model, loss_of):
+    optimizer = _optimizer(job, model)
+    scaler = torch.amp.GradScaler(_device()) if job.get("autocast") == "fp16" else None
+
+    def step():
+        optimizer.zero_grad()
+        with _cast(job):
+            loss = loss_of()
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+    return step
+
+
+def _ids(job, high):
+    return torch.randint(0, high, (job["batch"], job["seq"]), device=_device())
+
+
+def language_training(job):
+    """A step of a Hugging Face model that tells its own loss; full, or by adapters."""
+    model = _transformers(job).train()
+    if job.get("lora_rank"):
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(r=job["lora_rank"], **job["lora"]))
+    if job.get("checkpointing"):
+        model.config.use_cache = False
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    ids = _ids(job, 30000)
+    run = torch.compile(model) if job.get("compiled") else model
+    return _trained(job, model, lambda: run(input_ids=ids, labels=ids).loss)
+
+
+def classifier_training(job):
+    """A step of a Hugging Face model with one label a text."""
+    model = _transformers(job).train()
+    ids, labels = _ids(job, 30000), torch.zeros(job["batch"], dtype=torch.int64, device=_device())
+    return _trained(job, model, lambda: model(input_ids=ids, labels=labels).loss)
+
+
+def prefill(job):
+    """The first token of a batch of prompts."""
+    model, ids = _transformers(job).eval(), _ids(job, 30000)
+
+    def step():
+        with torch.no_grad():
+            return model(input_ids=ids, use_cache=True, logits_to_keep=1)
+
+    return step
+
+
+def decoding(job):
+    """``tokens`` more tokens of a batch of prompts by ``generate``; per step all of them."""
+    model, ids = _transformers(job).eval(), _ids(job, 30000)
+    tokens = job["tokens"]
+
+    def step():
+        with torch.no_grad():
+            return model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, pad_token_id=0,
+                max_new_tokens=tokens, min_new_tokens=tokens,
+            )  # fmt: skip
+
+    return step
+
+
+def hearing(job):
+    """Whisper writes down one recording of 30 s."""
+    model = _transformers(job).eval()
+    sound = torch.randn(
+        job["batch"], model.config.num_mel_bins, 3000, device=_device(), dtype=model.dtype
+    )
+    tokens = job["tokens"]
+
+    def step():
+        with torch.no_grad():
+            return model.generate(
+                sound, max_new_tokens=tokens, min_new_tokens=tokens, num_beams=job.get("beams", 1)
+            )
+
+    return step
+
+
+def vision_training(job):
+    """A step of a model of timm or torchvision."""
+    model = _vision(job).train()
+    shape = (job["batch"], 3, job.get("image", 224), job.get("image", 224))
+    pictures = torch.randn(*shape, device=_device())
+    if job.get("channels_last"):
+        model = model.to(memory_format=torch.channels_last)
+        pictures = pictures.contiguous(memory_format=torch.channels_last)
+    labels = torch.zeros(job["batch"], dtype=torch.int64, device=_device())
+    run = torch.compile(model) if job.get("compiled") else model
+    loss = torch.nn.functional.cross_entropy
+    return _trained(job, model, lambda: loss(run(pictures), labels))
+
+
+def vision_inference(job):
+    """A pass of a model of timm or torchvision whose weights are as wide as its pictures."""
+    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+    dtype = kinds[job.get("weights", "fp32")]
+    model = _vision(job).eval().to(dtype)
+    pictures = torch.randn(job["batch"], 3, 224, 224, device=_device(), dtype=dtype)
+    if job.get("channels_last"):
+        model = model.to(memory_format=torch.channels_last)
+        pictures = pictures.contiguous(memory_format=torch.channels_last)
+    if job.get("graph") == "script":
+        with torch.no_grad():
+            model = torch.jit.freeze(torch.jit.trace(model, pictures))
+    run = torch.compile(model, mode="reduce-overhead") if job.get("graph") == "cuda" else model
+
+    def step():
+        with torch.inference_mode():
+            return run(pictures)
+
+    return step
+
+
+def _vision(job):
+    library, _, name = job["name"].partition(":")
+    if library == "timm":
+        import timm
+
+        model = timm.create_model(name, **job.get("settings", {}))
+    else:
+        import torchvision
+
+        model = torchvision.models.get_model(name, weights=None)
+    return model.to(_device())
+
+
+def detection_training(job):
+    """A step of a torchvision detector on pictures of 800 × 1,216 with eight boxes each."""
+    import torchvision
+
+    made = getattr(torchvision.models.detection, job["name"])
+    model = made(weights=None, weights_backbone=None).to(_device()).train()
+    corners = torch.rand(8, 2, device=_device()) * 400
+    boxes = torch.cat((corners, corners + 100), 1)
+    labels = torch.ones(8, dtype=torch.int64, device=_device())
+    pictures = [torch.rand(3, 800, 1216, device=_device()) for _ in range(job["batch"])]
+    targets = [{"boxes": boxes, "labels": labels} for _ in pictures]
+    return _trained(job, model, lambda: sum(model(pictures, targets).values()))
+
+
+def tower(job):
+    """A step of dense layers so narrow that launches are all there is."""
+    layers = [torch.nn.Linear(job["width"], job["width"]) for _ in range(job["layers"])]
+    model = torch.nn.Sequential(*layers).to(_device())
+    x = torch.randn(job["batch"], job["width"], device=_device())
+    if job.get("forward"):
+
+        def step():
+            with torch.no_grad():
+                return model(x)
+
+        return step
+    return _trained(job, model, lambda: model(x).square().mean())
+
+
+def recurrent(job):
+    """A step of an LSTM over embedded words that tells each next word."""
+    nn = torch.nn
+
+    class Writer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(job["vocab"], job["width"])
+            self.lstm = nn.LSTM(job["width"], job["width"], job["layers"], batch_first=True)
+            self.head = nn.Linear(job["width"], job["vocab"])
+
+        def forward(self, ids):
+            return self.head(self.lstm(self.embedding(ids))[0])
+
+    model, ids = Writer().to(_device()), _ids(job, job["vocab"])
+    loss = nn.functional.cross_entropy
+    return _trained(job, model, lambda: loss(model(ids).flatten(0, 1), ids.flatten()))
+
+
+KINDS = {
+    "language-training": language_training,
+    "classifier-training": classifier_training,
+    "prefill": prefill,
+    "decoding": decoding,
+    "hearing": hearing,
+    "vision-training": vision_training,
+    "vision-inference": vision_inference,
+    "detection-training": detection_training,
+    "tower": tower,
+    "recurrent": recurrent,
+}
+
+
+if __name__ == "__main__":
+    main()
