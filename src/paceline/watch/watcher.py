@@ -188,7 +188,7 @@ class Watcher:
     def _take_job(self) -> None:
         if self._has_job or not (self.run.folder / CAPTURE_FILE).exists():
             return
-        device = next((d for one in self.events.training if (d := one.last("device"))), None)
+        device = next((d for one in self.events.ranks if (d := one.last("device"))), None)
         if device is None:
             return
         self._has_job = True

@@ -10,6 +10,7 @@ from paceline.reporting.tables import Column, Table
 from paceline.units import format_bytes, format_duration, format_percent, format_usd
 from paceline.watch.diagnosis.causes import Cause
 from paceline.watch.diagnosis.diagnosing import Diagnosis
+from paceline.watch.diagnosis.gpu_steps import GpuStep
 from paceline.watch.folder import Run
 from paceline.watch.steps import StepTimes
 from paceline.watch.verdict import LedgerLine, RunSummary
@@ -166,6 +167,8 @@ def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
         says = "" if rate is None else f"   the loader alone delivers {rate:.3g} batches a second"
         yield _part("waiting for input", waits_s, step) + says
         yield _part("the rest", step - waits_s, step) + "   with its batch there already"
+    if found.gpu is not None:
+        yield _gpu_line(found.gpu)
     if found.crowd is not None and found.is_crowded:
         crowd = found.crowd
         yield (
@@ -176,6 +179,15 @@ def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
         )
     if not found.is_whole:
         yield "the script ended before everything was tried: what follows is part of it"
+
+
+def _gpu_line(gpu: GpuStep) -> str:
+    parts = {
+        "computes": gpu.compute_s, "waits for other GPUs": gpu.communication_s,
+        "copies": gpu.copies_s, "is idle": gpu.idle_s,
+    }  # fmt: skip
+    shares = (f"{name} {format_percent(one / gpu.step_s)}" for name, one in parts.items() if one)
+    return f"  of three profiled steps its GPU {', '.join(shares)}"
 
 
 def _kept(found: Diagnosis) -> str:

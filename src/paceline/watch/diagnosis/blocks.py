@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline.planfile import Interval
 from paceline.values import dataclass
+from paceline.watch.diagnosis.gpu_steps import GpuStep, gpu_step_of
 from paceline.watch.events import RankEvents
 
 #: Epochs of at most so many steps show their beginnings in every block.
@@ -19,6 +20,8 @@ _STANDARD_ERRORS = 2.0
 _ROBUST = 1.4826 * 1.2533
 #: Share of a step in waiting from which its workers set the pace.
 _WAITING_FRAC = 0.04
+#: Blocks that are slower for being looked into.
+_LOOKED_INTO = ("lines", "profile")
 #: Blocks in which the script does what it always does.
 _AS_IT_IS = ("own", "replay")
 
@@ -76,6 +79,7 @@ class Found:
         crowd: How crowded it was; None where nothing was measured.
         trial: What was being tried last.
         seconds: Of trying; None where it did not come to its end.
+        gpu: A step on the first rank's GPU; None without one, or where nothing was recorded.
     """
 
     facts: Mapping[str, Any]
@@ -85,6 +89,7 @@ class Found:
     crowd: Crowd | None
     trial: str
     seconds: float | None
+    gpu: GpuStep | None = None
 
     def named(self, name: str) -> tuple[Block, ...]:
         """Blocks in which that was tried."""
@@ -142,12 +147,13 @@ def found_in(training: Sequence[RankEvents]) -> Found:
     traced = [e for e in by_rank[0] if e.get("name") == "lines" and _is_whole(e)]
     return Found(
         facts=facts,
-        blocks=tuple(one for one in blocks if one.name != "lines"),
+        blocks=tuple(one for one in blocks if one.name not in _LOOKED_INTO),
         lines=tuple(_lines(traced[-1])) if traced else (),
         probes=probes,
         crowd=_crowd(rows, facts),
         trial=str(first.last("trial").get("name", "")),
         seconds=first.last("trials_done").get("seconds"),
+        gpu=gpu_step_of(first.last("gpu_steps")),
     )
 
 

@@ -91,6 +91,8 @@ _TRIED: Mapping[str, frozenset[str]] = {
     "threads": frozenset({"threads"}),
     "batch": frozenset({"small-batch"}),
     "bf16": frozenset({"fp32"}),
+    "tf32": frozenset({"no-tensor-cores"}),
+    "pinned": frozenset({"pageable-copies"}),
     "fp32": frozenset({"fp64"}),
     "frozen": frozenset({"needless-gradients"}),
     "all used": frozenset({"finds-unused"}),
@@ -109,7 +111,7 @@ def words(name: str) -> str:
     """
     what, _, number = name.partition(" ")
     plain = {
-        "bf16": "autocast bf16", "all used": "find_unused_parameters=False",
+        "bf16": "autocast bf16", "tf32": "TF32", "pinned": "pin_memory=True", "all used": "find_unused_parameters=False",
         "persistent": "persistent_workers=True", "no saves": "no saves",
         "collate": "default collate", "read again": "samples that were read before",
         "frozen": "requires_grad_(False)", "fp32": "FP32",
@@ -326,6 +328,8 @@ def _statements(found: Found) -> Iterator[Cause]:
     """What the script does in a step beside its model, backward and the update."""
     for one in found.lines:
         saved_s = float(one["own_s"])
+        if found.gpu is not None:
+            saved_s = min(saved_s, _host_s(found))  # The rest of it the GPU works.
         calls = frozenset(one["calls"])
         where = f"`{one['text']}` ({_place(one)}) takes {format_duration(saved_s)} of each step"
         if calls & _SAVES:
@@ -381,9 +385,59 @@ def _settings(found: Found) -> Iterator[Cause]:
         changes_training=True,
     )  # fmt: skip
     yield from _tried(
+        found, "tf32", "no-tensor-cores", "it multiplies FP32 without tensor cores",
+        'torch.set_float32_matmul_precision("high")', changes_training=True,
+    )  # fmt: skip
+    yield from _tried(
         found, "bf16", "fp32", "it computes in FP32", "torch.autocast with bfloat16",
         changes_training=True,
     )  # fmt: skip
+
+
+def _gpu(found: Found) -> Iterator[Cause]:
+    """What keeps a GPU from its kernels: the host, copies, other GPUs."""
+    gpu = found.gpu
+    if gpu is None:
+        return
+    yield from _tried(
+        found, "pinned", "pageable-copies",
+        f"batches are copied from memory that is not pinned: {format_duration(gpu.pageable_s)} "
+        "of a step", 'pin_memory=True, and .to("cuda", non_blocking=True)',
+    )  # fmt: skip
+    host_s = _host_s(found)
+    if host_s > 0:
+        waits = f", waits for it {gpu.num_waits:.0f} times" if gpu.num_waits >= 1 else ""
+        text = (
+            f"the GPU does nothing for {format_duration(host_s)} of a step while the host works: "
+            f"it starts {gpu.num_launches:.0f} kernels{waits}"
+        )
+        remedy = 'torch.compile(mode="reduce-overhead"), larger batches, fewer .item() and .cpu()'
+        yield _cause(
+            found, "host-bound", text, remedy, _less(found, host_s), "predicted", is_work=True
+        )
+    if gpu.communication_s > 0 and not found.named("no sync"):
+        text = f"GPUs wait for {format_duration(gpu.communication_s)} of a step for each other"
+        remedy = "accumulate over more batches, or reduce in larger buckets beside backward"
+        yield _cause(
+            found, "communication", text, remedy, _less(found, gpu.communication_s), "predicted",
+            is_work=True,
+        )  # fmt: skip
+    copies_s = gpu.copies_s
+    if found.facts.get("pinned") and copies_s > 0:
+        text = f"copies from and to the host take {format_duration(copies_s)} that nothing hides"
+        remedy = "copy the next batch on a stream of its own, or send smaller numbers (uint8)"
+        yield _cause(
+            found, "copies", text, remedy, _less(found, copies_s), "predicted", is_work=True
+        )
+
+
+def _host_s(found: Found) -> float:
+    """Of a step, how long its GPU does nothing though the batch is there; 0.0 without a GPU."""
+    if found.gpu is None:
+        return 0.0
+    # A profiler makes the host slower, and not the GPU: what that does takes as long without.
+    idle_s = _own_s(found) - (found.gpu.step_s - found.gpu.idle_s)
+    return max(0.0, idle_s - max(0.0, _gap_s(found) if found.named("replay") else 0.0))
 
 
 def _threads(found: Found) -> Iterator[Cause]:
@@ -454,7 +508,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 _LOOKS: Sequence[Callable[[Found], Iterator[Cause]]] = (
-    _loaders, _restarts, _samples, _statements, _settings, _threads, _batches, _ranks,
+    _loaders, _restarts, _samples, _statements, _settings, _gpu, _threads, _batches, _ranks,
 )  # fmt: skip
 
 __all__ = ["Block", "Cause", "ranked_causes", "without_gain", "words"]

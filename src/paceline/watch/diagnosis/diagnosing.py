@@ -16,6 +16,7 @@ from paceline.watch.captured import read_capture
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.diagnosis.blocks import Crowd, Found, found_in
 from paceline.watch.diagnosis.causes import Cause, ranked_causes, without_gain
+from paceline.watch.diagnosis.gpu_steps import GpuStep
 from paceline.watch.events import RunEvents, read_run
 from paceline.watch.folder import Run, now, write_end
 from paceline.watch.throwaway import end_throwaway, failed_before, start_throwaway
@@ -56,6 +57,7 @@ class Diagnosis:
         seconds: That were spent on trying.
         is_whole: Whether everything came to its end.
         num_saves: Saves of the script that went into a folder that was deleted.
+        gpu: Where the time of a step goes on the GPU of the first rank; None without one.
         elsewhere: What the same script would do on other offers, in words.
     """
 
@@ -75,6 +77,7 @@ class Diagnosis:
     seconds: float
     is_whole: bool
     num_saves: int
+    gpu: GpuStep | None = None
     elsewhere: tuple[str, ...] = ()
 
 
@@ -155,6 +158,7 @@ def diagnosis_of(run: Run, found: Found, failed: Sequence[str] = ()) -> Diagnosi
         seconds=found.seconds or 0.0,
         is_whole=found.seconds is not None,
         num_saves=round(sum(one.saves for one in found.blocks)),
+        gpu=found.gpu,
     )
 
 

@@ -95,6 +95,12 @@ class Capture:
         if is_again or len(self._stepped) >= len(self._alive()):
             self._finish()
 
+    def fails(self):
+        """The script ends before all that it has stepped: its job is what was seen so far."""
+        if not self.is_done and any(self._segments):
+            self._stepped = self._stepped or self._alive()
+            self._finish()
+
     def _alive(self):
         return [one for one in self.optimizers if one.param_groups[0]["params"]]
 

@@ -45,6 +45,7 @@ class Settings:
             "weights": max(weights, key=len) if len(weights) == 1 else "",
             "num_frozen": 0 if wrapped else len(self._needless(trained)),
             "may_bf16": weights == {"torch.float32"} and self._may_bf16(first.device),
+            "may_tf32": first.device.type == "cuda" and self._may_tf32(first.device),
             "num_saves": 0 if self.scratch is None else self.scratch.num_saves,
             "is_ddp": bool(wrapped),
             "finds_unused": any(one.find_unused_parameters for one in wrapped),
@@ -63,6 +64,11 @@ class Settings:
         except OSError:
             return False
         return device.type == "cpu" and ("avx512_bf16" in flags or "amx_bf16" in flags)
+
+    def _may_tf32(self, device):
+        """Whether FP32 could be multiplied by tensor cores, and is not (Ampere and later)."""
+        is_able = self.torch.cuda.get_device_capability(device) >= (8, 0)
+        return is_able and self.torch.get_float32_matmul_precision() == "highest"
 
     def _needless(self, trained):
         """Parameters that get gradients and belong to no optimizer."""
@@ -118,6 +124,11 @@ class Settings:
             self._autocast = None
 
         self._undo.append(off)
+
+    def _set_tf32(self, _value):
+        before = self.torch.get_float32_matmul_precision()
+        self.torch.set_float32_matmul_precision("high")
+        self._undo.append(lambda: self.torch.set_float32_matmul_precision(before))
 
     def _set_saves(self, value):
         scratch, before = self.scratch, self.scratch.is_saving

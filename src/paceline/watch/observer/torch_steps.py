@@ -41,7 +41,7 @@ def install(log):
     log.at_off += [hook.remove for hook in hooks]
     log.at_off.append(_watch_loader(dataloader._BaseDataLoaderIter, marks))
     log.at_off.append(_watch_backward(torch.autograd, marks))
-    _watch_failures(log)
+    _watch_failures(log, marks)
     if observer.os.environ.get(_TRIALS_VARIABLE):
         marks.trials = observer.load("torch_trials").install(log, torch, marks)
         log.heard = marks.trials.row
@@ -165,6 +165,13 @@ class Marks:
         observer.quietly(seen, *args)
         if self.capture.is_done:
             self.capture = None
+
+    def ends_early(self):
+        """Memory is full before all that is to be captured was seen: that is told as it is."""
+        for optimizer in self.capture.optimizers:
+            if id(optimizer) not in self.optimizers:
+                self._met(optimizer)
+        self.capture.fails()
 
     def _met(self, optimizer):
         """Number a new optimizer, and say what it is."""
@@ -313,19 +320,23 @@ def _watch_loader(iterator, marks):
     return undo
 
 
-def _watch_failures(log):
+def _watch_failures(log, marks):
     """Write down what ends the script; what it prints stays as it is."""
     plain = sys.excepthook
 
     def hook(kind, error, trace):
+        is_full = False
         if log.is_started and not log.is_off:
-            observer.quietly(_note, log, kind, error, trace)
+            is_full = observer.quietly(_note, log, kind, error, trace)
         plain(kind, error, _without_our_frames(trace))
+        if is_full and marks.capture is not None:
+            observer.quietly(marks.ends_early)
 
     sys.excepthook = hook
 
 
 def _note(log, kind, error, trace):
+    """Whether memory was full."""
     frames = []
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -333,15 +344,17 @@ def _note(log, kind, error, trace):
         trace = trace.tb_next
     words = str(error).lower()
     is_full = "OutOfMemory" in kind.__name__ or any(one in words for one in _FULL)
+    is_full |= kind is MemoryError
     log.settle()
     log.event(
         "failure",
         kind=kind.__name__,
         message=str(error)[:2000],
-        is_out_of_memory=is_full or kind is MemoryError,
+        is_out_of_memory=is_full,
         phase="backward" if log.made.is_in_backward else "forward",
         frames=frames[:40],
     )
+    return is_full
 
 
 def _without_our_frames(trace):

@@ -72,6 +72,7 @@ class Trials:
         self.began_s = 0.0
         self.since_ns = self.stood_ns = 0
         self.frame = None
+        self.gpu = self.stamps = self.profile = None
 
     def row(self, row):
         """An optimizer has stepped."""
@@ -141,6 +142,10 @@ class Trials:
     def _warm_step(self, now):
         if self.since_ns:
             self.results.append((now - self.since_ns) / 1e9)
+        device = self.marks.device
+        if device is not None and device.type == "cuda":
+            self.gpu = observer.load("torch_gpu")
+            self.torch.cuda.synchronize(device)
         if self.num_steps < _NUM_WARM_STEPS:
             return
         step_s = statistics.median(self.results)
@@ -182,10 +187,14 @@ class Trials:
         if block["seen"] <= block["warm"]:
             if block["seen"] == block["warm"]:
                 self._measure_begins()
+            elif block["seen"] == block["warm"] - 1 and self.profile is not None:
+                self.profile.begin()
             elif block["seen"] == 1 and block.get("lines"):
                 self.settings.lines_begin(self.frame)
             return
         block["steps"].append(taken_ns)
+        if self.stamps is not None:
+            self.stamps.stamp()
         block["stood"].append(waited_ns)
         for place, part in enumerate(_PARTS, 2):
             block["parts"][part] += sum(row[place] for row in rows)
@@ -222,9 +231,13 @@ class Trials:
         self.block["num_saves"] = self.scratch.num_saves
         if self.settings.lines is not None:
             self.settings.lines.settle()
+        if self.gpu is not None:
+            self.stamps = self.gpu.Stamps(self.torch, self.marks.device)
+            self.stamps.stamp()
 
     def _end_block(self):
         block, self.block = self.block, None
+        self._end_on_gpu(block)
         found = {"lines": self.settings.lines_end()} if block.get("lines") else {}
         self.settings.undo()
         block["machine"] = [b - a for a, b in zip(block["machine"], machine_use())]
@@ -239,6 +252,17 @@ class Trials:
         told = {k: v for k, v in block.items() if k not in ("seen", "is_last_use", "lines")}
         self.log.event("block", **told, **found)
         self.log.flush()
+
+    def _end_on_gpu(self, block):
+        """Steps as the GPU came to their ends, and what it did in them where that is recorded."""
+        stamps, self.stamps = self.stamps, None
+        profile, self.profile = self.profile, None
+        if stamps is None:
+            return
+        block["steps"] = stamps.steps_ns()
+        recorded = profile and observer.quietly(profile.end, stamps)
+        if recorded is not None:
+            self.log.event("gpu_steps", **recorded)
 
     def _next_block(self):
         """Begin the next block of the plan; end the process after the last."""
@@ -261,6 +285,9 @@ class Trials:
             self.log.event("trial", name=block["name"])
             self.log.flush()
             self.settings.make(block["settings"])
+            if block.get("is_profiled"):
+                make = self.gpu.Profile
+                self.profile = observer.quietly(make, self.torch, self.marks.device)
             if not block["warm"]:
                 self._measure_begins()
             return

@@ -26,6 +26,8 @@ _NUM_WARM_BATCHES = 5
 _ACCUMULATED = 4
 #: Epochs of fewer steps show what starting their workers costs.
 _SHORT_EPOCH = 200
+#: Steps in which a profiler records what a GPU does.
+_NUM_PROFILED = 3
 OWN = {"as": "own"}
 REPLAY = {"as": "replay"}
 
@@ -91,6 +93,7 @@ def block(name, facts, feed=OWN, settings=None, **more):
 def _first(facts):
     ahead = (facts["num_workers"] or 0) * facts["prefetch_factor"]
     own, replay = block("own", facts, is_cold=True), block("replay", facts, REPLAY)
+    profiled = block("profile", facts, is_cold=True, is_profiled=True, num_steps=_NUM_PROFILED)
     return [
         # From the beginning of an epoch, so that what that costs is seen once.
         dict(own, is_new=True),
@@ -98,6 +101,7 @@ def _first(facts):
         own,
         replay,
         block("lines", facts, REPLAY, lines=True, warm=3, num_steps=LEAST_STEPS),
+        *([profiled] if facts["device"] == "cuda" else []),
         {"name": "drain", "probe": "drain", "num_skipped": ahead},
         {"name": "batch", "probe": "batch"},
     ]
@@ -122,6 +126,8 @@ def _variants(facts, results):
     ]
     is_waiting = statistics.median(waits) > _WAIT_FRAC or replay_s < (1 - _WAIT_FRAC) * own_s
     found = []
+    if facts["device"] == "cuda" and facts["num_workers"] is not None and not facts["pinned"]:
+        found.append(block("pinned", facts, {"as": "loader", "pinned": True}))
     if is_waiting:
         found += _loaders(facts, results)
     found += [block(name, facts, settings=how) for name, how in _settings(facts)]
@@ -160,6 +166,8 @@ def _settings(facts):
     if facts["device"] == "cpu":
         for threads in wanted:
             yield "threads %d" % threads, {"threads": threads}
+    elif facts["may_tf32"]:
+        yield "tf32", {"tf32": True}
     if facts["num_frozen"]:
         yield "frozen", {"frozen": True}
     if facts["weights"] == "torch.float64":
