@@ -111,7 +111,8 @@ def words(name: str) -> str:
     """
     what, _, number = name.partition(" ")
     plain = {
-        "bf16": "autocast bf16", "tf32": "TF32", "pinned": "pin_memory=True", "all used": "find_unused_parameters=False",
+        "bf16": "autocast bf16", "tf32": "TF32", "pinned": "pin_memory=True",
+        "all used": "find_unused_parameters=False",
         "persistent": "persistent_workers=True", "no saves": "no saves",
         "collate": "default collate", "read again": "samples that were read before",
         "frozen": "requires_grad_(False)", "fp32": "FP32",
