@@ -189,3 +189,18 @@ def test_a_picture_of_a_stream_takes_what_predict_says(
     answer = predict_rows([cell.row], catalog=load_catalog(), calibration=builtin_calibration())[0]
     level = math.exp(cell.reading.log_level)
     assert answer.step_mid_s == pytest.approx(grid.cells[0].step_s.mid * level, rel=1e-6)
+
+
+@pytest.mark.parametrize("device", ["TPU v6e (per chip)", "Gaudi 2"])
+@pytest.mark.parametrize("asked", [{"rps": 0.5}, {"concurrency": 4}])
+def test_where_no_engine_is_known_requests_wait_for_whole_answers(
+    device: str, asked: dict[str, float]
+) -> None:
+    cells = paceline.predict(
+        "qwen2.5-0.5b", task="infer", device=device, devices=(1,), precision="bf16", **asked
+    ).services
+    assert [cell.status for cell in cells] == ["served"]
+    assert cells[0].first_token is None
+    assert cells[0].request is not None
+    assert cells[0].capacity_requests_per_s is not None
+    assert cells[0].requests_per_s <= cells[0].capacity_requests_per_s.mid

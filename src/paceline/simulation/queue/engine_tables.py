@@ -212,7 +212,9 @@ def _table_of_items(device: Device, steps: Steps) -> EngineTable:
     nothing = np.zeros(2)
     return EngineTable(
         times=StepTimes(write_s=nothing, context_s=nothing, read_s=np.interp(sizes, items, step_s)),
-        batching=Batching(max_requests=largest, chunk_tokens=largest, mixes_prompts=False),
+        batching=Batching(
+            max_requests=largest, chunk_tokens=largest, mixes_prompts=False, answers_whole=True
+        ),
         path_s=0.0,
         log_sigma=float(steps.log_sigma[best]),
         memory_bytes=float(steps.memory_mid_bytes[0]),

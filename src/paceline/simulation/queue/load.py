@@ -81,6 +81,12 @@ class Requests:
         """Number of requests."""
         return len(self.arrival_s)
 
+    @property
+    def whole(self) -> Requests:
+        """The same where reading one item is all of a request."""
+        one = np.ones(len(self), dtype=np.int64)
+        return replace(self, prompt_tokens=one, output_tokens=one)
+
     def share(self, part: int, num_parts: int) -> Requests:
         """Those that a router gives to one of several replicas in turn."""
         rows = slice(part, None, num_parts)

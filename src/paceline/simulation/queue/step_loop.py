@@ -61,6 +61,7 @@ class Batching:
         host_s: Of the host for each sequence of a step.
         host_step_s: Of the host for each step.
         overlaps: Whether the host works beside the device.
+        answers_whole: Whether a step answers its requests whole, however many tokens they have.
     """
 
     max_requests: int
@@ -71,6 +72,7 @@ class Batching:
     host_s: float = 0.0
     host_step_s: float = 0.0
     overlaps: bool = True
+    answers_whole: bool = False
 
     def check_room(self, requests: Requests) -> None:
         """Raise where a request is longer than the cache.
@@ -118,6 +120,8 @@ def run_steps(requests: Requests, times: StepTimes, batching: Batching) -> Timel
         InvalidInputError: A request is longer than the cache.
     """
     batching.check_room(requests)
+    if batching.answers_whole:
+        requests = requests.whole
     loop = _Loop(requests, times, batching)
     while loop.num_done < len(requests):
         loop.step()

@@ -226,3 +226,14 @@ def test_a_leap_of_steps_takes_what_single_steps_take() -> None:
     alone = run_steps(long, _TIMES, _ENGINE)
     steps = [0.01 + 2e-5 + 1e-8 * (11 + step) for step in range(49)]
     assert alone.finish_s[0] - alone.first_token_s[0] == pytest.approx(math.fsum(steps))
+
+
+@pytest.mark.parametrize("load", [_LOAD, _CLOSED])
+def test_answers_that_come_whole_take_no_longer_for_more_tokens(load: Load) -> None:
+    nothing = np.zeros(2)
+    times = replace(_TIMES, write_s=nothing, context_s=nothing, read_s=0.1 + 0.01 * _SIZES[:65])
+    whole = Batching(max_requests=64, chunk_tokens=64, mixes_prompts=False, answers_whole=True)
+    longer = replace(load, output=Lengths(mean=900, spread=1.0))
+    one, other = _run(load, whole, times), _run(longer, whole, times)
+    assert np.array_equal(one.finish_s, other.finish_s)
+    assert np.array_equal(one.first_token_s, one.finish_s)
