@@ -102,7 +102,8 @@ def _line(job: Job, seen: Mapping[str, Any]) -> str:
     told = answer(job, seen["gpu"])
     if "step_s" not in told:
         return f"| {job['title']} | {seen['gpu']} | {1e3 * seen['median_s']:.1f} | {told} | | | | |"
-    step_s, memory = told["step_s"], told.get("memory_bytes") or {}
+    is_prompt = job["worker"]["kind"] == "prefill"
+    step_s, memory = told["ttft_s" if is_prompt else "step_s"], told.get("memory_bytes") or {}
     inside = "yes" if step_s["low"] <= seen["median_s"] <= step_s["high"] else "no"
     cells = (
         job["title"], seen["gpu"], f"{1e3 * seen['median_s']:.1f}", f"{1e3 * step_s['mid']:.1f}",

@@ -44,7 +44,9 @@ def operator_pass(kind: OpKind, shape: Sequence[float], precision: str) -> Lower
     )
     return LoweredPass(
         name=kind.name,
-        configuration=Configuration(precision=precision),
+        configuration=Configuration(
+            precision=precision, channels_last=precision not in ("fp32", "tf32")
+        ),
         costs=costs,
         memory=_memory(moved_bytes),
         num_parameters=0,

@@ -57,7 +57,8 @@ class Scored:
         step: What calibration knows it by.
         calibrated_s: After calibration from the other half.
         is_inside: Whether the time lies inside the 80 % interval; None for operators.
-        memory_ratio: Predicted over measured peak of the allocator; None where not measured.
+        memory_ratio: Predicted over measured peak of what the allocator reserves; None where not
+            measured.
         power_ratio: Predicted over measured mean power.
         reason: Why there is no prediction.
     """
@@ -103,7 +104,7 @@ def _predicted(record: Record, catalog: Catalog, cache: Path | None) -> Scored:
         predicted_s=answer.step_mid_s,
         step=answer.step,
         is_inside=low <= time_s <= high if low and high and time_s else None,
-        memory_ratio=_ratio(answer.memory_mid_bytes, record.allocated_bytes),
+        memory_ratio=_ratio(answer.memory_mid_bytes, record.reserved_bytes),
         power_ratio=_ratio(answer.power_w, record.mean_power_w),
         reason=answer.reason,
     )
@@ -131,25 +132,39 @@ def _step(record: Record, device: Device, catalog: Catalog, cache: Path | None) 
         cache_folder=cache, python=None, calibration=builtin_calibration(),
     )  # fmt: skip
     steps = simulate(asked.jobs, asked.machines, calibration=asked.calibration)
-    return asked.answers(steps, is_learned_from=True)[0]
+    answer = asked.answers(steps, is_learned_from=True)[0]
+    # A forward pass of a language model reads its texts and writes one token.
+    first_s = float(steps.first_token_s[0])
+    if math.isnan(first_s) or not answer.step_mid_s:
+        return answer
+    ends = [first_s * (one or math.nan) / answer.step_mid_s for one in _ends(answer)]
+    return replace(answer, step_mid_s=first_s, step_low_s=ends[0], step_high_s=ends[1])
+
+
+def _ends(answer: Answer) -> tuple[float | None, float | None]:
+    return answer.step_low_s, answer.step_high_s
 
 
 def _row(record: Record) -> Row:
     compiler = "torch.compile" if record.compiler == "compiled" else "eager"
+    layout = "nhwc" if record.channels_last else "nchw"
     return parse_row(
         {
             "model": "resnet50", "task": record.task, "gpu": record.device_name, "n_gpus": "1",
             "framework": f"PyTorch {record.framework_version or ''}".strip(),
-            "precision": record.precision, "compiler_flags": f"nchw; {compiler}",
-            "batch_per_gpu": str(record.batch_per_device or ""),
+            "precision": record.precision, "compiler_flags": f"{layout}; {compiler}",
+            "batch_per_gpu": str(record.batch_per_device or ""), "memory_kind": "reserved",
         }
     )  # fmt: skip
 
 
 def _reading(record: Record, row: Row) -> Reading:
     """The job of a row, with the settings that its record states itself."""
+    read = read_job(row)
+    how = replace(read.configuration, inference_format="autocast", training_format="autocast")
     return replace(
-        read_job(row),
+        read,
+        configuration=how,
         entry=record.workload,
         image_size=None,
         units_per_item=None,

@@ -11,6 +11,7 @@ from typing import Literal
 from paceline.catalog.entities import Device
 from paceline.model.graph.costs import AttentionKernels, Checkpointing, Compiler, Configuration
 from paceline.model.graph.workload import Task
+from paceline.model.names.lookup import hub_entry_of
 from paceline.model.settings import read_settings
 from paceline.parallelism.split import SplitShape
 from paceline.scoring.assumed import Assumed, note_of, widening
@@ -22,6 +23,7 @@ from paceline.scoring.naming.software import inference_format_of, optimizer_kern
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines, read_table
 from paceline.stack.releases import shipped_release_dates
+from paceline.stack.trainers import builds_hub_models
 from paceline.values import dataclass
 
 __all__ = ["ENGINES", "Reading", "UnresolvedRowError", "on_device", "read_job"]
@@ -145,7 +147,7 @@ def read_job(row: Row) -> Reading:
         note_on_host(row.framework) if requests else "",
     )
     return Reading(
-        entry=model.entry,
+        entry=_as_written(model.entry, row.framework),
         task=task,
         seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
         peak_seq=_whole(row.peak_seq) or (None if row.seq else model.peak_seq),
@@ -168,6 +170,11 @@ def read_job(row: Row) -> Reading:
         split=split,
         assumed=assumed,
     )
+
+
+def _as_written(entry: str, framework: str) -> str:
+    """The entry as the framework of the row writes the model."""
+    return hub_entry_of(entry) if builds_hub_models(framework) else entry
 
 
 def _assumed(row: Row, batch: float) -> tuple[Assumed, ...]:

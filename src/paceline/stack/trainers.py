@@ -55,6 +55,17 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
     return Trainer(name="another trainer", settings="")
 
 
+def builds_hub_models(framework: str) -> bool:
+    """Whether what is named runs the classes of Hugging Face's Transformers.
+
+    >>> builds_hub_models("transformers"), builds_hub_models("torchtune")
+    (True, False)
+    """
+    rows = shipped_rows("stack", "trainers.csv")
+    fits = (row for row in rows if re.fullmatch(row["pattern"], framework, re.IGNORECASE))
+    return next((row["models"] == "hub" for row in fits), False)
+
+
 def loop_of(framework: str) -> EngineProfile:
     """The profile of that name; of a trainer, that of the loop beneath it.
 

@@ -163,7 +163,7 @@ def predict(
     )  # fmt: skip
     workload = load(
         model, task=implied_task(task, requests), seq=seq, image_size=image_size,
-        optimizer=optimizer, python=python, item=question.work.item,
+        optimizer=optimizer, python=python, item=question.work.item, framework=framework,
     )  # fmt: skip
     asked = read_question(question, workload)
     with progress("predicting"):

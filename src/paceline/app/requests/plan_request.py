@@ -149,7 +149,7 @@ def read_request(
     check_priced(catalog, today)
     workload = load(
         model, task=implied_task(task, options), seq=seq, image_size=image_size,
-        optimizer=optimizer, python=python, item=work.item,
+        optimizer=optimizer, python=python, item=work.item, framework=goal.framework,
     )  # fmt: skip
     check_length(workload, seq)
     return PlanRequest(
@@ -234,8 +234,11 @@ def load(
     optimizer: str | None = None,
     python: str | None = None,
     item: StatedItem | None = None,
+    framework: str | None = None,
 ) -> Workload:
     """The traced model, with a line of progress where that takes longer than a moment.
+
+    It is written as the framework writes it, where that has models of its own.
 
     With what is stated of an item, its items are what people mean; else they are those of a pass.
     A workload that was loaded before is taken as it is.
@@ -246,11 +249,15 @@ def load(
     """
     from paceline.model.graph.workload import Workload
     from paceline.model.items import as_items
+    from paceline.model.names.lookup import hub_entry_of
     from paceline.model.reading.load import load_workload
+    from paceline.stack.trainers import builds_hub_models
 
     if isinstance(model, Workload):
         return model
     check_no_file(model)
+    if isinstance(model, str) and framework is not None and builds_hub_models(framework):
+        model = hub_entry_of(model)
     _check_python(model, python, read_task(task), image_size)
     if optimizer is not None and task == "infer":
         raise InvalidInputError(

@@ -151,6 +151,7 @@ def read_question(
     check_option_names(options, ClusterOptions.__annotations__, command="paceline scale --help")
     given: dict[str, Any] = {**options}
     traced = {name: given.pop(name, None) for name in ("image_size", "optimizer", "python")}
+    traced["framework"] = given.get("framework")
     workload = load(model, task="train", seq=given.get("seq"), **traced)
     today, facts = read_day(given.pop("as_of", None)), tuple(given.pop("facts", ()))
     question = ScalingQuestion(counts=tuple(counts), today=today, facts=facts, **given)

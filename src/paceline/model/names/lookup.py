@@ -10,7 +10,15 @@ from paceline.errors import UnknownNameError, close_names
 from paceline.model.names.adapters import refuse_adapter
 from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.front_ends import is_model_path
-from paceline.model.names.registry import Alias, names_of, origin_of, patterns, words
+from paceline.model.names.registry import (
+    Alias,
+    names_of,
+    origin_of,
+    parameters_of,
+    patterns,
+    words,
+)
+from paceline.model.names.shipped_graphs import has_graph
 from paceline.model.names.spelling import name_key, plainer, without_owner, word_keys
 from paceline.reading import is_file
 
@@ -55,6 +63,24 @@ def entry_of(typed: str) -> str:
     if found is None:
         raise _unknown(typed)
     return found
+
+
+def hub_entry_of(typed: str) -> str:
+    """The same model as Hugging Face's Transformers write it, where that is shipped.
+
+    Else its own entry: one with another head, as of an encoder that is fine-tuned, is not the same.
+
+    >>> hub_entry_of("gpt2"), hub_entry_of("bert-base")
+    ('hf:gpt2', 'bert-base')
+
+    Raises:
+        UnknownNameError: No such model.
+    """
+    entry = entry_of(typed)
+    twin = names_of("hub").written.get(entry)
+    if twin is None or not has_graph(twin) or parameters_of(entry) != parameters_of(twin):
+        return entry
+    return twin
 
 
 def _worded(typed: str) -> str | None:
