@@ -1,5 +1,7 @@
 """Rows of training as their sources write them: formats, adapters, sizes, kinds of memory."""
 
+import re
+
 import pytest
 
 from paceline.errors import PacelineError
@@ -9,6 +11,7 @@ from paceline.scoring.naming.stated_degrees import sharding_of, stated_degrees
 from paceline.scoring.naming.training_words import stated_precision
 from paceline.scoring.readings import Reading, read_job
 from paceline.scoring.rows import parse_row
+from paceline.scoring.tables import read_table
 
 ROW = {
     "model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100 80GB", "batch_per_gpu": "4",
@@ -347,3 +350,23 @@ def test_objectives_with_more_models_than_one_are_known_roughly() -> None:
     assert reading(**said, compiler_flags="DPO; zero2").configuration.peaks == "rough"
     said["extra"] += ";objective=ppo"
     assert reading(**said).configuration.peaks == "rough"
+
+
+def test_deepspeed_keeps_fp32_masters_wherever_a_row_names_it() -> None:
+    said = {"framework": "LLaMA-Factory", "extra": "finetuning=full;recompute=full"}
+    alone = reading(**said, n_gpus="8", parallelism="DDP")
+    shared = reading(**said, n_gpus="8", parallelism="DeepSpeed ZeRO-3")
+    assert alone.configuration.training_format == "pure"
+    assert shared.configuration.training_format == "half-weights"
+
+
+def test_named_texts_are_no_longer_than_their_longest() -> None:
+    said = {"extra": "finetuning=lora;packing=no;dataset=advertise-gen-zh#20000", "seq_len": "2048"}
+    assert reading(**said).peak_seq == 241
+    assert reading(**said | {"seq_len": "128"}).peak_seq is None
+
+
+def test_every_set_of_texts_has_a_longest_beyond_its_mean() -> None:
+    for line in read_table("text_lengths.csv"):
+        assert re.compile(line["name"])
+        assert float(line["longest_tokens"]) > float(line["mean_tokens"] or 0)

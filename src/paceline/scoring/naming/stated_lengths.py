@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from paceline.scoring.tables import fitting_lines
+
 #: Of data for fine-tuning, the longest sequence over the mean one: of 60 rows of
 #: fms-acceleration whose data are not packed, 9 on one device and 4 to 5 where each of several
 #: sees a part; the geometric mean.
@@ -20,6 +22,8 @@ def stated_lengths(remarks: Mapping[str, str], row: Mapping[str, str]) -> dict[s
 
     Sequences that are not packed are as long as their texts. Where the row's length is their mean,
     memory peaks at the longest: in a padded batch all are as long as that, without padding one is.
+    Where it is what texts are cut at, none is longer than the longest of the sets of texts that
+    the row names, if their lengths are published (``data/text_lengths.csv``).
 
     Args:
         remarks: By key.
@@ -30,6 +34,8 @@ def stated_lengths(remarks: Mapping[str, str], row: Mapping[str, str]) -> dict[s
     >>> said = {"packing": "padding-free", "mean_tokens_per_sample": "300"}
     >>> stated_lengths(said, {"seq_len": "300", "batch_per_gpu": "5"})
     {'lengths': 'vary', 'peak_seq': '600'}
+    >>> stated_lengths({"dataset": "blossom-math-zh"}, {"seq_len": "2048"})
+    {'lengths': 'vary', 'peak_seq': '563'}
     """
     packing = remarks.get("packing", "")
     if _PACKED.fullmatch(packing) or not (packing or remarks.get("dataset")):
@@ -37,7 +43,9 @@ def stated_lengths(remarks: Mapping[str, str], row: Mapping[str, str]) -> dict[s
     mean = _number(remarks.get("mean_tokens_per_sample", ""))
     length, items = (_number(row.get(name, "")) for name in ("seq_len", "batch_per_gpu"))
     if not mean or not length or abs(length / mean - 1.0) > _SAME_FRAC:
-        return {"lengths": "vary"}
+        longest = _longest_named(remarks.get("dataset", ""))
+        is_cut = not longest or longest >= length
+        return {"lengths": "vary"} | ({} if is_cut else {"peak_seq": f"{longest:.0f}"})
     alone = items if items and _UNPADDED.fullmatch(packing) else 1.0
     peak = length * (1.0 + (LONGEST_OF_MEAN - 1.0) / alone)
     return {"lengths": "vary", "peak_seq": f"{peak:.0f}"}
@@ -51,6 +59,22 @@ def reaches_limit(remarks: Mapping[str, str], row: Mapping[str, str]) -> bool:
     """
     longest = re.search(r"\bmax (\d+)", remarks.get("dataset", ""))
     return longest is not None and float(longest[1]) >= _number(row.get("seq_len", ""))
+
+
+def _longest_named(sets: str) -> float:
+    """Tokens of the longest text of sets that are named; 0 where that of one is not known.
+
+    >>> _longest_named("alpaca-zh#5000 alpaca-en"), _longest_named("alpaca-zh my.jsonl")
+    (856.0, 0.0)
+    """
+    whole = _longest(sets)
+    lengths = [whole] if whole else [_longest(name.partition("#")[0]) for name in sets.split()]
+    return max(lengths, default=0.0) if all(lengths) else 0.0
+
+
+def _longest(name: str) -> float:
+    line = next(fitting_lines("text_lengths.csv", {"name": name}), None)
+    return float(line["longest_tokens"]) if line else 0.0
 
 
 def _number(text: str) -> float:

@@ -61,6 +61,9 @@ _MORE_MODELS = re.compile(r"\b(ppo|dpo|grpo|rlhf|kto|orpo|distill\w*)\b", re.IGN
 #: Software of the same trainer that does not have PEFT prepare a quantised base.
 _UNPREPARED = re.compile(r"fms-acceleration|accelerated|llama-?factory", re.IGNORECASE)
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
+_ZERO = re.compile(r"^(?!.*(fsdp|colossal)).*(deepspeed|\bzero[- ]?[123])", re.IGNORECASE)
+#: What has a ZeRO of its own, or is named already.
+_OWN_ZERO = re.compile(r"colossal|megatron|litgpt|deepspeed", re.IGNORECASE)
 #: How weights are kept, by words of the cell; of mixed precision alone, its trainer says.
 _KEPT = (
     (re.compile(r"b?f(p|loat)?16 master"), "pure"),
@@ -79,7 +82,7 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     """
     remarks = remarks_of(row.get("extra", ""))
     precision, kept = stated_precision(row.get("precision", ""))
-    trainer = trainer_of(row.get("framework", ""), trains_all=not has_adapters(remarks))
+    trainer = trainer_of(_software_of(row), trains_all=not has_adapters(remarks))
     is_described = bool(remarks.keys() & _SAYING_HOW)
     usual = dict(_pairs(trainer.settings)) if is_described else {}
     settings = _as_trained(usual, settings_of(remarks, kept))
@@ -117,6 +120,21 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         **lengths,
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _software_of(row: Mapping[str, str]) -> str:
+    """The framework, with DeepSpeed where the layout alone names it or its ZeRO.
+
+    FSDP is called by its own name, ColossalAI's ZeRO by that of its framework.
+
+    >>> _software_of({"framework": "HF Trainer", "parallelism": "ZeRO-3"})
+    'HF Trainer, DeepSpeed'
+    >>> _software_of({"framework": "HF Trainer", "parallelism": "FSDP (ZeRO-3)"})
+    'HF Trainer'
+    """
+    framework = row.get("framework", "")
+    named = _ZERO.search(row.get("parallelism", "")) and not _OWN_ZERO.search(framework)
+    return f"{framework}, DeepSpeed" if named else framework
 
 
 def _mean_length(read: str) -> str:
