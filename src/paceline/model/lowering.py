@@ -25,6 +25,7 @@ from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import memory_table
 from paceline.model.rewrite.adapters import with_adapters
+from paceline.model.rewrite.attention import with_wide_softmax
 from paceline.model.rewrite.autocast import autocast, narrowed, with_narrow_weights
 from paceline.model.rewrite.checkpointing import SegmentShare, checkpointed
 from paceline.model.rewrite.draft import Draft
@@ -144,6 +145,8 @@ def _at_precision(graph: Graph, configuration: Configuration) -> Program:
     program = _narrowed(program, precision, configuration, kept_format(graph, configuration))
     if configuration.is_served and configuration.cache_format == "fp8":
         program = with_narrow_cache(program, element_bytes=ELEMENT_BYTES[DType.FP8])
+    if configuration.attention == "eager":
+        program = with_wide_softmax(program)
     program = with_loss(program, configuration.loss)
     if "softmax-inputs" in kept_by(configuration.libraries):
         program = with_softmax_inputs(program)

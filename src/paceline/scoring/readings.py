@@ -66,6 +66,8 @@ _ONE_TOKEN_KERNEL = re.compile(r"\bbnb\.[nf]", re.IGNORECASE)
 #: ``activation_checkpointing_policy={Block}``).
 _RECOMPUTES_SHARDED = re.compile(r"litgpt", re.IGNORECASE)
 _CASTS_PARAMETERS = re.compile(r"llm-?foundry|composer|torchtitan", re.IGNORECASE)
+#: Trainers of models whose own code has attention without a fused kernel.
+_WRITES_OUT = ("transformers", "deepspeed", "unsloth")
 _VERSION = re.compile(r"torch[ =:/-]+v?(\d+\.\d+)", re.IGNORECASE)
 
 
@@ -305,7 +307,7 @@ def _attention(row: Row) -> AttentionKernels:
     if _FIRST_FUSED_ATTENTION.search(row.framework):
         return "memory-efficient"
     if not _has_fused_attention(row):
-        return "math"
+        return "eager" if row.trainer in _WRITES_OUT else "math"
     if _VENDORS_ATTENTION.search(row.framework):
         return "vendor"
     # Measurements that name no release were made before the newest.

@@ -5,7 +5,7 @@ import pytest
 
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, Owner, monomials
-from paceline.model.lowering import lifetimes, lower
+from paceline.model.lowering import lifetimes, lower, rewritten
 from paceline.model.reading.load import load_workload
 
 FUSED = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
@@ -58,3 +58,25 @@ def test_each_family_launches_its_own_kernels():
         for kernels in ("flash", "memory-efficient", "math")
     }
     assert counts == {"flash": 4, "memory-efficient": 3, "math": 0}
+
+
+def saved_bytes(model, kernels, **how):
+    """Activations that live from forward to backward, at BATCH × SEQ."""
+    graph = load_workload(model).passes[0].graph
+    program = rewritten(graph, Configuration(attention=kernels, results="dropped", **how))
+    stores, first = program.stores, program.first_backward()
+    crosses = (stores.birth >= 0) & (program.position_of(stores.birth) < first)
+    crosses &= (program.position_of(stores.death) >= first) & (stores.owner == Owner.ACTIVATION)
+    return (stores.num_bytes()[crosses] @ monomials(BATCH, SEQ)[0]).sum()
+
+
+@pytest.mark.parametrize(
+    ("model", "kept"),
+    [("gpt2", 2), ("transformer:layers=12,hidden=768,heads=12,ffn=3072,vocab=512", 4)],
+)
+def test_eager_attention_keeps_fp32_probabilities_beside_narrow_ones(model, kept):
+    """4 bytes for the softmax; the product reads a narrow copy, or dropout's narrow result."""
+    narrow = {"precision": "bf16", "training_format": "pure"}
+    more = saved_bytes(model, "eager", **narrow) - saved_bytes(model, "math", **narrow)
+    assert more == kept * LAYERS * BATCH * HEADS * SEQ**2
+    assert saved_bytes(model, "eager") == saved_bytes(model, "math")

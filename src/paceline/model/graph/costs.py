@@ -17,7 +17,7 @@ from paceline.values import dataclass
 Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
 Checkpointing = Literal["none", "selective", "block", "full"]
 Platform = Literal["cuda", "rocm", "cpu", "xla"]
-AttentionKernels = Literal["math", "flash", "flash-2", "vendor", "memory-efficient"]
+AttentionKernels = Literal["math", "eager", "flash", "flash-2", "vendor", "memory-efficient"]
 OptimizerKernel = Literal["plain", "foreach", "fused"]
 EngineKernels = Literal["tuned", "early", "portable"]
 CacheFormat = Literal["usual", "wide", "fp8"]

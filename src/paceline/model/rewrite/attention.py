@@ -2,10 +2,14 @@
 
 The graph holds attention as one op that keeps what FlashAttention keeps. The *math* kernel makes
 contiguous copies of scaled queries and keys, writes the whole square of scores, and keeps for the
-backward pass the probabilities, and with dropout its mask and its result. *Memory-efficient* keeps
-what flash keeps, in other kernels.
+backward pass the probabilities, and with dropout its mask and its result. *Eager* is what models of
+Hugging Face write out themselves: *math* with a softmax in FP32, whose result is kept beside its
+narrow copy. *Memory-efficient* keeps what flash keeps, in other kernels.
 
-Source: aten/src/ATen/native/transformers/attention.cpp, `_scaled_dot_product_attention_math`.
+Sources:
+    aten/src/ATen/native/transformers/attention.cpp, `_scaled_dot_product_attention_math`;
+    huggingface/transformers, models/llama/modeling_llama.py, `eager_attention_forward`: softmax
+    with ``dtype=torch.float32``, then ``.to(query.dtype)`` (recalled 2026-11-27).
 
 Shape legend: N attention ops.
 """
@@ -19,11 +23,14 @@ import numpy as np
 from paceline.model.graph.costs import AttentionKernels, Configuration
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.polynomial import constant, product
-from paceline.model.graph.program import BoolArray, Program
+from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import variants
 from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
 from paceline.values import dataclass
 
+#: Ways that write the whole square of scores.
+UNFUSED: tuple[AttentionKernels, ...] = ("math", "eager")
+_FP32_BYTES = 4.0
 _BATCH, _Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD, _CAUSAL, _DROPOUT = range(8)
 
 
@@ -83,7 +90,7 @@ def with_attention_kernel(program: Program, configuration: Configuration) -> Pro
     """
     is_forward = program.ops.kind == OpKind.ATTENTION
     has_dropout = program.dims[program.ops.dims][:, _DROPOUT, 0] > 0
-    is_math = is_forward & (configuration.attention == "math")
+    is_math = is_forward & (configuration.attention in UNFUSED)
     if configuration.platform == "cpu":
         is_math |= is_forward & has_dropout
     for chosen in (is_math & has_dropout, is_math & ~has_dropout):
@@ -91,6 +98,47 @@ def with_attention_kernel(program: Program, configuration: Configuration) -> Pro
         if ops.size:
             program = _unfused(program, ops, has_dropout=bool(has_dropout[ops[0]])).ordered()
     return _with_variant(program, configuration.attention)
+
+
+def with_wide_softmax(program: Program) -> Program:
+    """``program`` with softmax of scores in FP32, between narrow scores and probabilities.
+
+    Args:
+        program: At its precision; where that is FP32 nothing changes.
+    """
+    ops = np.flatnonzero(program.ops.kind == OpKind.SOFTMAX)
+    narrow = program.written(ops, 0)
+    weighs = np.isin(program.ops.kind[program.reads.op], (OpKind.MATMUL, OpKind.DROPOUT))
+    is_narrow = program.stores.element_bytes[narrow] < _FP32_BYTES
+    is_narrow &= np.isin(narrow, program.reads.storage[weighs])
+    ops, narrow = ops[is_narrow], narrow[is_narrow]
+    if not ops.size:
+        return program
+    draft, size = Draft(program), program.stores.elements[narrow]
+    wide = draft.stores(size, is_wide=True)
+    draft.ops(
+        OpKind.COPY, ops, 0.01, dims=row_dims(size, constant(np.ones(len(ops))), 1.0),
+        reads=[(wide, size)], writes=[(narrow, size)],
+    )  # fmt: skip
+    place = np.arange(len(program.stores) + len(ops))
+    place[narrow] = wide
+    drafted = draft.joined()
+    wanted = np.isin(drafted.ops.kind, (OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD))
+    moved = replace(
+        drafted,
+        reads=_moved(drafted.reads, wanted, place),
+        writes=_moved(drafted.writes, wanted, place),
+    )
+    first, last = moved.first_and_last_use()
+    birth, death = moved.stores.birth.copy(), moved.stores.death.copy()
+    both = np.concatenate((narrow, wide))
+    birth[both], death[both] = first[both], last[both]
+    return replace(moved, stores=replace(moved.stores, birth=birth, death=death)).ordered()
+
+
+def _moved(accesses: Accesses, wanted: BoolArray, place: IntArray) -> Accesses:
+    storage = np.where(wanted[accesses.op], place[accesses.storage], accesses.storage)
+    return replace(accesses, storage=storage)
 
 
 def _with_variant(program: Program, kernels: AttentionKernels) -> Program:

@@ -16,6 +16,7 @@ import numpy as np
 from paceline.catalog.architectures import Generation
 from paceline.model.graph.costs import Configuration
 from paceline.model.libraries import runs_before
+from paceline.model.rewrite.attention import UNFUSED
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
 
@@ -25,8 +26,8 @@ def log10_slower(
 ) -> Array:
     """Log10 of the time of attention over that of the measured kernels, (num_devices,).
 
-    NaN where nothing is known of a family of kernels on a device. ``math`` is no fused kernel: an
-    op that stands for it takes as long as with the slowest family.
+    NaN where nothing is known of a family of kernels on a device. ``math`` and ``eager`` are no
+    fused kernels: an op that stands for them takes as long as with the slowest family.
 
     Args:
         devices: Where it runs.
@@ -70,4 +71,4 @@ def _kernels(
 def _slowdown(kernels: str, generation: Generation) -> float:
     known = generation.attention_slowdown
     slowest = max(known.values(), default=np.nan)
-    return slowest if kernels == "math" else known.get(kernels, np.nan)
+    return slowest if kernels in UNFUSED else known.get(kernels, np.nan)
