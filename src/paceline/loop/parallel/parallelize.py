@@ -150,9 +150,19 @@ def _prepared(models, strategy, mesh, precision, compiled):
         if precision:
             set_precision(model, precision)
         if compiled:
-            for one in blocks(model) or [model]:
+            for one in _compiled_apart(model, strategy):
                 one.compile()
     return [_replicate(model, strategy, mesh) for model in models]
+
+
+def _compiled_apart(model, strategy):
+    """What is compiled as one graph each: the whole model where nothing happens between blocks.
+
+    Gradients that ranks reduce, and weights that they gather, are so of one block after another;
+    blocks that are recomputed are compiled as they are run again.
+    """
+    is_alone = not strategy.axes and strategy.sharding == strategy.recompute == "none"
+    return [model] if is_alone else blocks(model) or [model]
 
 
 def _needed(example, axis):
