@@ -113,15 +113,15 @@ def test_autocast_and_recomputation_reach_the_blocks():
     assert model.layers[0].up.weight.grad is not None
 
 
-def test_a_model_that_nothing_interrupts_is_compiled_whole():
+def test_a_model_that_nothing_interrupts_is_compiled_whole(monkeypatch):
     """So the layers beside the blocks are compiled, too: a head of odd width is padded there."""
-    one = {"precision": None, "compiled": True}
-    whole, _ = parallelize.parallelize(GPT(), _sgd, "dp1", **one)
-    assert whole._compiled_call_impl is not None
-    assert all(layer._compiled_call_impl is None for layer in whole.layers)
-    again, _ = parallelize.parallelize(GPT(), _sgd, "dp1+recompute-block", **one)
-    assert again._compiled_call_impl is None
-    assert all(layer._compiled_call_impl is not None for layer in again.layers)
+    compiled = []
+    monkeypatch.setattr(nn.Module, "compile", compiled.append)
+    whole, _ = parallelize.parallelize(GPT(), _sgd, "dp1", compiled=True)
+    assert compiled == [whole]
+    compiled.clear()
+    again, _ = parallelize.parallelize(GPT(), _sgd, "dp1+recompute-block", compiled=True)
+    assert compiled == list(again.layers)
 
 
 def test_recomputation_without_blocks_is_refused():
