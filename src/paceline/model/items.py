@@ -239,7 +239,9 @@ def _answered(workload: Workload, row: Mapping[str, str] | None, stated: StatedI
     windows = math.ceil(sound_s / window_s) if window_s else 1
     beams = stated.beams or 1
     if windows > 1 or beams > 1:
-        workload = replace(workload, passes=tuple(_repeated(workload.passes, windows, beams)))
+        workload = replace(
+            workload, passes=tuple(_repeated(workload.passes, windows, beams)), beams=beams
+        )
     if words := _answer_words(workload, sound_s, windows, beams):
         workload = replace(workload, item=words)
     if window_s:

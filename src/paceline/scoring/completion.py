@@ -157,6 +157,8 @@ def _as_served(row: Cells) -> Cells:
     }
     fact = next(_fitting("serving_facts.csv", asked), {})
     found = {name: fact.get(name, "") for name in ("precision", "seq_len", "isl", "osl")}
+    if fact.get("flags"):
+        found["compiler_flags"] = _joined(row.get("compiler_flags"), fact["flags"])
     stays = {name for name in ("seq_len", "isl", "osl") if row.get(name)}
     return {name: text for name, text in found.items() if text and name not in stays}
 

@@ -80,16 +80,23 @@ class RowJob:
 def with_items(cells: Sequence[Cell], workload: Workload) -> list[tuple[Cell, Workload]]:
     """Rows with the workload whose items they count, where these are more than a pass.
 
-    A picture is all that its pipeline runs; pieces of what a graph is a cut of are read together.
+    A picture is all that its pipeline runs; pieces of what a graph is a cut of are read together;
+    an answer that is searched is written by all beams at once.
 
     Args:
         cells: Rows of one model.
         workload: A pass of it, as it was traced.
     """
     items: dict[float, Workload] = {}
+    searched: dict[int, Workload] = {}
     found = []
     for cell in cells:
-        passes = cell.reading.num_passes
+        passes, beams = cell.reading.num_passes, _beams(cell)
+        if beams > 1 and cell.row.scenario and workload.generates:
+            if beams not in searched:
+                searched[beams] = as_items(workload, StatedItem(beams=beams))
+            found.append((cell, searched[beams]))
+            continue
         is_item = denoises(workload) or (cell.reading.is_cut and workload.task == "infer")
         if passes == 1.0 or not is_item:
             found.append((cell, workload))
@@ -99,6 +106,12 @@ def with_items(cells: Sequence[Cell], workload: Workload) -> list[tuple[Cell, Wo
         whole = replace(cell, reading=replace(cell.reading, num_passes=1.0))
         found.append((whole, items[passes]))
     return found
+
+
+def _beams(cell: Cell) -> int:
+    """Answers that a search keeps beside each other; 0 where the row states none."""
+    stated = _BEAMS.search(cell.row.flags)
+    return 0 if stated is None else int(stated[1])
 
 
 def _item(workload: Workload, passes: float) -> Workload:
@@ -268,9 +281,7 @@ def _job(
 
 def _answered(cell: Cell, workload: Workload, strategy: Strategy, batch: float) -> Job:
     """Whole answers of an encoder-decoder, of usual lengths, with the beams that a row states."""
-    stated = _BEAMS.search(cell.row.flags)
-    beams = None if stated is None else int(stated[1])
-    item = as_items(workload, StatedItem(beams=beams), typed=cell.row.model)
+    item = as_items(workload, StatedItem(beams=_beams(cell) or None), typed=cell.row.model)
     framework = cell.reading.framework
     return Job(
         workload=item,

@@ -81,6 +81,7 @@ class Workload:
             the seconds of a recording.
         item: What one item of inference is, where that is more than a pass; as printed.
         stated_item: What a user stated of one, as a job's line has it.
+        beams: Answers that a search keeps of each request, all written at once.
         usual_prompt_tokens: Of a request whose answer is generated, where none is stated.
         usual_output_tokens: Of its answer, likewise.
         beside_frac: Time that the code around its passes takes where they run op by op, over
@@ -109,6 +110,7 @@ class Workload:
     samples_per_item: float = 1.0
     item: str = ""
     stated_item: str = ""
+    beams: int = 1
     usual_prompt_tokens: int = 512
     usual_output_tokens: int = 128
     beside_frac: float = 0.0

@@ -235,7 +235,7 @@ def _with_room(table: EngineTable, asked: _Asked) -> EngineTable:
     stages = asked.engine.num_stages
     batching, load = table.batching, asked.load.load
     requests = load.requests()
-    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    longest = int(batching.tokens_of(requests).max())
     cache = batching.cache_tokens
     if stages > 1 and math.isfinite(cache):
         bytes_per_token = (table.capacity_bytes - table.memory_bytes) / max(cache, 1.0)

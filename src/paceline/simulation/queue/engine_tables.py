@@ -146,15 +146,15 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
         steps.take(np.arange(num_written, len(steps))),
     )
     assert job.prompt_tokens is not None
+    beams = job.workload.beams
     capacity_bytes = capacity_of(device)
     token_bytes = float(written.memory_mid_bytes[-1] - written.memory_mid_bytes[0])
-    token_bytes /= (_SEQUENCES[-1] - _SEQUENCES[0]) * (job.prompt_tokens + 1)
-    fixed_bytes = float(written.memory_mid_bytes[0]) - token_bytes * (job.prompt_tokens + 1)
+    token_bytes /= (_SEQUENCES[-1] - _SEQUENCES[0]) * (job.prompt_tokens + 1) * beams
+    cached = beams * (job.prompt_tokens + 1)
+    fixed_bytes = float(written.memory_mid_bytes[0]) - token_bytes * cached
     room_bytes = engine.room_bytes(limits, capacity_bytes, fixed_bytes)
     return EngineTable(
-        times=_step_times(
-            written, read, job.prompt_tokens, limits.max_requests, limits.chunk_tokens
-        ),
+        times=_step_times(job, written, read, limits),
         batching=Batching(
             max_requests=limits.max_requests,
             chunk_tokens=limits.chunk_tokens,
@@ -164,6 +164,7 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
             host_s=engine.request_s or 0.0,
             host_step_s=engine.step_s or 0.0,
             overlaps=engine.overlaps,
+            beams=beams,
         ),
         path_s=engine.path_s or 0.0,
         log_sigma=math.hypot(float(np.median(written.log_sigma)), engine.log_sigma),
@@ -178,18 +179,18 @@ def capacity_of(device: Device) -> float:
     return device.usable_memory_bytes or device.memory_bytes or math.inf
 
 
-def _step_times(
-    written: Steps, read: Steps, context: int, max_requests: int, chunk_tokens: int
-) -> StepTimes:
-    sequences = np.arange(max_requests + 1, dtype=np.float64)
+def _step_times(job: Job, written: Steps, read: Steps, limits: StepLimits) -> StepTimes:
+    assert job.prompt_tokens is not None
+    looked_back = (job.prompt_tokens + 0.5) * job.workload.beams
+    sequences = np.arange(limits.max_requests + 1, dtype=np.float64)
     write_s = _between(sequences, _SEQUENCES, written.weights_s + written.token_exchange_s)
-    attention_s = np.maximum(written.token_s - written.weights_s, 0.0) / (context + 0.5)
+    attention_s = np.maximum(written.token_s - written.weights_s, 0.0) / looked_back
     context_s = _between(sequences, _SEQUENCES, attention_s) / np.maximum(sequences, 1.0)
     prompt_s = read.prompt_s + read.prompt_exchange_s
     square_s = (prompt_s[-1] - 2.0 * prompt_s[-2]) / (2.0 * _PROMPTS[-2] ** 2)
     square_s = float(max(square_s, 0.0))
     linear_s = np.maximum.accumulate(prompt_s - square_s * _PROMPTS**2)
-    tokens = np.arange(chunk_tokens + 1, dtype=np.float64)
+    tokens = np.arange(limits.chunk_tokens + 1, dtype=np.float64)
     read_s = _between(tokens, _PROMPTS, linear_s)
     return StepTimes(write_s=write_s, context_s=context_s, read_s=read_s, attention_s=square_s)
 

@@ -138,7 +138,8 @@ def saturation(table: EngineTable, load: Load) -> Served:
 
 def _at_once(table: EngineTable, load: Load) -> int:
     """Requests that fill an engine or its cache."""
-    room = table.batching.cache_tokens / (load.prompt.mean + load.output.mean)
+    each = load.prompt.mean + table.batching.beams * load.output.mean
+    room = table.batching.cache_tokens / each
     return max(int(min(table.batching.max_requests, room)), 1)
 
 

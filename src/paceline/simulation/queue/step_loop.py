@@ -18,7 +18,7 @@ from collections import deque
 import numpy as np
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.simulation.queue.load import Requests
 from paceline.values import dataclass
 
@@ -31,12 +31,12 @@ _SPARE_STEPS = 16
 class StepTimes:
     """What steps of an engine take, by what is in them.
 
-    A step that writes a token for each of n sequences with C tokens of context in all, and reads r
-    tokens of prompts, takes ``max(write_s[n], read_s[n + r]) + context_s[n] * C`` and the attention
+    A step that writes for n requests with C tokens of context in all, and reads r tokens of
+    prompts, takes ``max(write_s[n], read_s[n + r]) + context_s[n] * C`` and the attention
     of the prompts; n = 0 and r = 0 leave their part out.
 
     Attributes:
-        write_s: Of a step for n sequences, all but what grows with their context, from n = 0 on.
+        write_s: Of a step for n requests, all but what grows with their context, from n = 0 on.
         context_s: What a token of context adds to it.
         read_s: Reading so many tokens of prompts, all but their attention, from 0 on.
         attention_s: Attention of a prompt of p tokens takes this times p squared.
@@ -62,6 +62,7 @@ class Batching:
         host_step_s: Of the host for each step.
         overlaps: Whether the host works beside the device.
         answers_whole: Whether a step answers its requests whole, however many tokens they have.
+        beams: Answers that a search keeps of each request; they share its prompt.
     """
 
     max_requests: int
@@ -73,6 +74,11 @@ class Batching:
     host_step_s: float = 0.0
     overlaps: bool = True
     answers_whole: bool = False
+    beams: int = 1
+
+    def tokens_of(self, requests: Requests) -> IntArray:
+        """Tokens of cache that each request holds at its end, (R,)."""
+        return requests.prompt_tokens + self.beams * requests.output_tokens
 
     def check_room(self, requests: Requests) -> None:
         """Raise where a request is longer than the cache.
@@ -80,7 +86,7 @@ class Batching:
         Raises:
             InvalidInputError: One is.
         """
-        longest = int((requests.prompt_tokens + requests.output_tokens).max())
+        longest = int(self.tokens_of(requests).max())
         if longest > self.cache_tokens:
             raise InvalidInputError(
                 f"a request of {longest:,} tokens does not fit the cache of "
@@ -155,6 +161,7 @@ class _Loop:
         self.spares = self.grows and math.isfinite(batching.cache_tokens)
         self.overlaps = batching.overlaps
         self.host_step_s, self.host_each_s = batching.host_step_s, batching.host_s
+        self.beams = batching.beams
         self.now_s = 0.0
         self.num_steps = 0
         self.num_done = 0
@@ -169,7 +176,7 @@ class _Loop:
         #: Tokens of cache that a request takes from its admission on.
         self.reserved = self.to_read
         if batching.reserves_answers:
-            self.reserved = (requests.prompt_tokens + requests.output_tokens).tolist()
+            self.reserved = batching.tokens_of(requests).tolist()
         self.written = [0] * len(requests)
         #: Prompts that are being read, in order, with the tokens already read.
         self.reading: deque[list[int]] = deque()
@@ -208,7 +215,7 @@ class _Loop:
         """Requests with the token from which they are read in the next step, and how many."""
         room = self.chunk_tokens
         if self.mixes_prompts:
-            room -= self.num_running
+            room -= self.num_running * self.beams
         chunk: list[tuple[int, int, int]] = []
         for entry in self.reading:
             if room <= 0:
@@ -233,7 +240,8 @@ class _Loop:
             return False
         spare = 0.0
         if self.spares:
-            spare = min(_SPARE_STEPS * (self.num_running + 1), self.cache_tokens / 2.0)
+            rows = (self.num_running + 1) * self.beams
+            spare = min(_SPARE_STEPS * rows, self.cache_tokens / 2.0)
         return at_once == 0 or self.held + self.reserved[number] + spare <= self.cache_tokens
 
     def _read(self, chunk: list[tuple[int, int, int]]) -> None:
@@ -244,7 +252,7 @@ class _Loop:
             squares += count * (2 * start + count)
         mixes = self.mixes_prompts and self.num_running > 0
         num_written = self.num_running if mixes else 0
-        step_s = self.read_s[min(tokens + num_written, len(self.read_s) - 1)]
+        step_s = self.read_s[min(tokens + num_written * self.beams, len(self.read_s) - 1)]
         if mixes:
             step_s = max(step_s, self.write_s[num_written])
             step_s += self.context_s[num_written] * self.context
@@ -257,7 +265,7 @@ class _Loop:
             if self.reading[0][1] == self.to_read[number]:
                 self.reading.popleft()
                 self._start(number)
-        if self.grows and self.held + self.num_running > self.cache_tokens:
+        if self.grows and self._overflows():
             self._evict()
 
     def _start(self, number: int) -> None:
@@ -274,8 +282,8 @@ class _Loop:
         self.end_of[number] = end
         heapq.heappush(self.ends, (end, number))
         self.num_running += 1
-        self.context += self.to_read[number] + 1
-        self.held += self.grows
+        self.context += self.to_read[number] + self.beams
+        self.held += self.grows * self.beams
 
     def _write(self) -> None:
         """Steps that only write, up to the next that is unlike."""
@@ -286,11 +294,11 @@ class _Loop:
         running = self.num_running
         if self.grows:
             free = self.cache_tokens - self.held
-            if free < running * count:
-                count = max(int(free // running), 1)
+            if free < running * self.beams * count:
+                count = max(int(free // (running * self.beams)), 1)
         context_s = self.context_s[running]
         first_s = self.write_s[running] + context_s * self.context
-        growth_s = context_s * running / 2.0
+        growth_s = context_s * running * self.beams / 2.0
         leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
         gap_s = self.next_s - self.now_s
         if gap_s < count * leap_s and not self.waiting and running < self.max_requests:
@@ -300,7 +308,7 @@ class _Loop:
             leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
         self.now_s += count * leap_s
         self._advance(count)
-        if self.grows and self.held + self.num_running > self.cache_tokens:
+        if self.grows and self._overflows():
             self._evict()
 
     def _hosted_s(self, step_s: float, num_requests: int) -> float:
@@ -312,7 +320,7 @@ class _Loop:
     def _advance(self, count: int) -> None:
         """Every running sequence has written so many tokens more; who is done ends."""
         self.num_steps += count
-        written = self.num_running * count
+        written = self.num_running * self.beams * count
         self.context += written
         if self.grows:
             self.held += written
@@ -322,7 +330,7 @@ class _Loop:
             if self.end_of.get(number) != end:
                 continue
             del self.end_of[number]
-            tokens = self.prompt[number] + self.output[number]
+            tokens = self.prompt[number] + self.beams * self.output[number]
             self.num_running -= 1
             self.context -= tokens
             self.held -= tokens
@@ -337,13 +345,17 @@ class _Loop:
                 self.next_s = self.now_s
             self.closed_next += 1
 
+    def _overflows(self) -> bool:
+        """Whether the cache would in the next step."""
+        return self.held + self.num_running * self.beams > self.cache_tokens
+
     def _evict(self) -> None:
-        """Who came last leaves a cache that would overflow in the next step, and reads again."""
-        while self.num_running > 1 and self.held + self.num_running > self.cache_tokens:
+        """Who came last leaves a cache that would overflow, and reads again."""
+        while self.num_running > 1 and self._overflows():
             number, end = self.end_of.popitem()
             left = end - self.num_steps
             self.written[number] = self.output[number] - left
-            tokens = self.prompt[number] + self.written[number]
+            tokens = self.prompt[number] + self.beams * self.written[number]
             self.to_read[number] = tokens
             self.num_running -= 1
             self.context -= tokens

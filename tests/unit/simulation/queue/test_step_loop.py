@@ -38,6 +38,7 @@ _ENGINES = {
     "small chunks": replace(_ENGINE, chunk_tokens=300),
     "reserves": replace(_ENGINE, reserves_answers=True, cache_tokens=20_000),
     "evicts": replace(_ENGINE, cache_tokens=6_000),
+    "searches": replace(_ENGINE, beams=4, cache_tokens=20_000),
     "host between steps": replace(_ENGINE, host_s=5e-5, overlaps=False),
 }
 _TABLE = EngineTable(
@@ -237,3 +238,30 @@ def test_answers_that_come_whole_take_no_longer_for_more_tokens(load: Load) -> N
     one, other = _run(load, whole, times), _run(longer, whole, times)
     assert np.array_equal(one.finish_s, other.finish_s)
     assert np.array_equal(one.first_token_s, one.finish_s)
+
+
+def test_beams_share_the_prompt_that_they_look_back_on() -> None:
+    one = Requests(
+        arrival_s=np.zeros(1), prompt_tokens=np.array([1000]), output_tokens=np.array([101])
+    )
+    flat = StepTimes(
+        write_s=np.full(2, 0.01), context_s=np.full(2, 1e-6), read_s=np.full(1101, 0.02)
+    )
+    took_s = {
+        beams: float(
+            run_steps(one, flat, replace(_ENGINE, max_requests=1, beams=beams)).finish_s[0]
+        )
+        for beams in (1, 4)
+    }
+    looked_back = 1000 * 100 + sum(range(1, 101))
+    assert took_s[1] == pytest.approx(0.02 + 100 * 0.01 + 1e-6 * looked_back)
+    assert took_s[4] - took_s[1] == pytest.approx(1e-6 * 3 * sum(range(1, 101)))
+
+
+def test_a_search_takes_less_of_the_cache_than_its_beams_apart() -> None:
+    requests = _LOAD.requests()
+    searched = replace(_ENGINE, beams=4)
+    assert (searched.tokens_of(requests) < 4 * _ENGINE.tokens_of(requests)).all()
+    tight = replace(searched, cache_tokens=float(searched.tokens_of(requests).max()) - 1)
+    with pytest.raises(InvalidInputError, match="does not fit the cache"):
+        run_steps(requests, _TIMES, tight)
