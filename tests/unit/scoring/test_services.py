@@ -96,6 +96,30 @@ def test_a_rate_below_capacity_is_delivered_and_one_above_is_not() -> None:
     assert high.first_token.p99_mid_s > 10 * low.first_token.p99_mid_s
 
 
+def test_a_row_whose_rate_is_impossible_fails_alone() -> None:
+    extra = "scenario=server;isl=100;osl=50;rate_per_s={}"
+    wrong, right = _answers(
+        *(_row(extra.format(rate), unit="requests/s", n_gpus="8") for rate in ("3e9", "20"))
+    )
+    assert "cannot be served" in wrong.reason
+    assert right.throughput_mid == pytest.approx(20.0)
+
+
+def test_beams_of_a_search_are_written_at_once_and_share_their_prompt() -> None:
+    one, searched, apart = _answers(
+        _row("scenario=offline;isl=800;osl=64", unit="requests/s"),
+        _row("scenario=offline;isl=800;osl=64", unit="requests/s", compiler_flags="beam=4"),
+        _row("scenario=offline;isl=800;osl=256", unit="requests/s"),
+    )
+    assert apart.throughput_mid < searched.throughput_mid < one.throughput_mid
+
+
+def test_mlperfs_gptj_is_searched_with_four_beams() -> None:
+    row = _row("scenario=offline", model="gptj-99", framework="MLPerf Inference v4.1; TensorRT 10")
+    assert "beam=4" in row.flags
+    assert (row.input_tokens, row.output_tokens) == (778, 69)
+
+
 def test_limits_without_a_rate_ask_for_the_rate_that_keeps_them() -> None:
     extra = "scenario=server;isl=2000;osl=5;ttft_p99_limit_ms={}"
     tight, loose, free = _answers(

@@ -322,3 +322,19 @@ def test_shipped_graphs_leave_the_wheel_below_six_megabytes():
     """All else of the package takes 1.3 MB of a wheel."""
     graphs = (networks.MODEL / "zoo").rglob("*.npz")
     assert sum(path.stat().st_size for path in graphs) < 4_500_000
+
+
+def test_a_transducer_has_the_layers_of_its_benchmark_and_steps_for_frames_and_letters() -> None:
+    def layer(inputs, width):
+        return 4 * width * (inputs + width + 2)
+
+    sound = layer(240, 1024) + layer(1024, 1024) + layer(2048, 1024) + 2 * layer(1024, 1024)
+    text = 28 * 320 + 2 * layer(320, 320)
+    joined = (1024 + 1 + 320) * 512 + (512 + 1) * 29
+    network = built(speech, "rnnt")
+    assert sum(p.numel() for p in network.parameters()) == sound + text + joined
+    with torch.device("meta"):
+        walked = network.eval()(*network.inputs(2))
+        trained = network.train()(*network.inputs(2))
+    assert walked.shape == (2, 105 + 94)
+    assert trained.shape == (2, 105, 94, 29)

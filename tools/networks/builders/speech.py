@@ -284,6 +284,63 @@ class SpeechRecogniser(nn.Module):
         return self.head(self.flat(self.wide(x)))
 
 
+class Transducer(nn.Module):
+    """RNN-T of MLPerf Inference: LSTMs over sound, and a decoder that walks step by step.
+
+    Five layers of 1024, of which the last three read pairs of frames; two of 320 over letters; one
+    layer of 512 joins both. A greedy search takes a step for every frame and every letter.
+    Source: mlcommons/inference, speech_recognition/rnnt, pytorch/configs/rnnt.toml and model_*.py
+    (recalled 2026-11-27).
+
+    Args:
+        frames: Of 30 ms, three stacked: 6.3 s, the mean of LibriSpeech's dev-clean up to 15 s.
+        letters: Of its text: 15 a second.
+        letter_kinds: Of the alphabet, the blank included.
+    """
+
+    described = "6.3 s of sound"
+
+    def __init__(self, frames=210, letters=94, letter_kinds=29, width=1024, inner=320):
+        super().__init__()
+        self.sizes = frames, letters
+        self.before = nn.LSTM(240, width, 2, batch_first=True)
+        self.after = nn.LSTM(2 * width, width, 3, batch_first=True)
+        self.letters = nn.Embedding(letter_kinds - 1, inner)
+        self.spoken = nn.LSTM(inner, inner, 2, batch_first=True)
+        self.join_sound, self.join_text = nn.Linear(width, 512), nn.Linear(inner, 512, bias=False)
+        self.head = nn.Linear(512, letter_kinds)
+
+    def inputs(self, batch):
+        """Stacked mel frames and letters."""
+        frames, letters = self.sizes
+        return torch.empty(batch, frames, 240), torch.empty((batch, letters), dtype=torch.int64)
+
+    def loss(self, output, _inputs):
+        """The softmax of all pairs; its walk over alignments is not counted."""
+        return F.log_softmax(output.float(), -1).mean()
+
+    def forward(self, mels, letters):
+        x = self.before(mels)[0]
+        x = self.after(x.reshape(len(x), -1, 2 * x.shape[2]))[0]
+        if self.training:
+            text = self.join_text(self.spoken(self.letters(letters))[0])
+            return self.head(torch.relu(self.join_sound(x)[:, :, None] + text[:, None]))
+        return self._walk(x, letters)
+
+    def _walk(self, x, letters):
+        """Each step joins a frame with the last letter; every letter moves the text on."""
+        state, text, written = None, None, []
+        for step in range(letters.shape[1]):
+            text, state = self.spoken(self.letters(letters[:, step : step + 1]), state)
+            written.append(self._joined(x[:, step : step + 1], text))
+        written += [self._joined(x[:, step : step + 1], text) for step in range(x.shape[1])]
+        return torch.cat(written, 1)
+
+    def _joined(self, frame, text):
+        joined = torch.relu(self.join_sound(frame) + self.join_text(text))
+        return self.head(joined).argmax(-1)
+
+
 _JASPER = [(k, c) for k, c in ((11, 256), (13, 384), (17, 512), (21, 640), (25, 768))
            for _ in range(2)]  # fmt: skip
 _QUARTZNET = [(k, c) for k, c in ((33, 256), (39, 256), (51, 512), (63, 512), (75, 512))
@@ -297,5 +354,6 @@ MODELS = {
     "fastspeech": FastSpeech,
     "fastspeech_waveglow": lambda: Spoken(FastSpeech(), _WaveGlowVocoder()),
     "jasper": lambda: SpeechRecogniser(_JASPER, 5, (896, 1024), False),
+    "rnnt": Transducer,
     "quartznet": lambda: SpeechRecogniser(_QUARTZNET, 5, (512, 1024), True),
 }

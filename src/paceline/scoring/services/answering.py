@@ -95,7 +95,10 @@ def _answered(
     table = tables[_key(asked.engine)]
     if isinstance(table, PacelineError):
         return replace(failed, reason=str(table))
-    return _answer(failed, asked, table, seen)
+    try:
+        return _answer(failed, asked, table, seen)
+    except PacelineError as error:
+        return replace(failed, reason=str(error))
 
 
 def _asked(cell: Cell, workload: Workload, catalog: Catalog, weights_bytes: float) -> _Asked | str:
