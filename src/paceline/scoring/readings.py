@@ -46,6 +46,10 @@ _VENDORS_ATTENTION = re.compile(
     r"megatron|nemo|nvidia release|\bngc\b|transformer[- ]?engine", re.IGNORECASE
 )
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
+#: Training code that rounds vocabularies up to multiples of 8 to 512 words: Megatron-LM
+#: (`--make-vocab-size-divisible-by`), NVIDIA's examples and MLPerf's (run_pretraining.py: "Padding
+#: for divisibility by 8"), LitGPT (`padded_vocab_size`), nanoGPT and llm-foundry.
+_PADS_WIDTHS = re.compile(r"ngc|nvidia|mlperf|megatron|nemo|litgpt|nanogpt|foundry", re.IGNORECASE)
 #: Inference engines, as the table of frameworks calls their host and graph.
 ENGINES = "vllm"
 _TUNED = re.compile(r"\btuned convolutions\b", re.IGNORECASE)
@@ -238,6 +242,7 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
         training_format="pure" if _is_pure(row) else "autocast",
         inference_format=inference_format_of(row.framework, row.precision),
         libraries=shipped_release_dates().named_in(row.framework),
+        widths="padded" if _PADS_WIDTHS.search(row.framework) else "as-written",
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
         is_served=framework["framework"] == ENGINES and not row.task.startswith("train"),
         cache_format=cache_format_of(row),

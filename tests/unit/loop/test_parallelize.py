@@ -116,7 +116,7 @@ def test_autocast_and_recomputation_reach_the_blocks():
 def test_a_model_that_nothing_interrupts_is_compiled_whole(monkeypatch):
     """So the layers beside the blocks are compiled, too: a head of odd width is padded there."""
     compiled = []
-    monkeypatch.setattr(nn.Module, "compile", compiled.append)
+    monkeypatch.setattr(nn.Module, "compile", lambda model: compiled.append(model))
     whole, _ = parallelize.parallelize(GPT(), _sgd, "dp1", compiled=True)
     assert compiled == [whole]
     compiled.clear()

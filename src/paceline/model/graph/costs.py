@@ -99,6 +99,8 @@ class Configuration:
         results: Whether a step holds what the model returned until its update, as
             ``output = model(x)`` in a loop does, or lets go of it once there is a loss, as
             trainers do: logits, keys and values of a cache, detections.
+        widths: Sizes of weights ``as-written``, or ``padded`` to what matrix units load at a time,
+            as trainers pad vocabularies.
         adapter_inputs: What adapters read: what their layer reads (``shared``), an FP32 copy of it
             for FP32 adapters beside a narrow base (``cast``), or that after dropout, with its mask
             (``dropped``).
@@ -136,6 +138,7 @@ class Configuration:
     cache_format: CacheFormat = "usual"
     loss: Loss = "plain"
     results: Literal["held", "dropped"] = "held"
+    widths: Literal["as-written", "padded"] = "as-written"
     adapter_inputs: AdapterInputs = "shared"
     peaks: Peaks = "measured"
 

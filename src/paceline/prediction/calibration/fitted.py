@@ -210,6 +210,7 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
             row["platform"]: row for row in shipped_rows("prediction", "process_memory.csv")
         },
         "serial_accesses": shipped_rows("prediction", "serial_accesses.csv"),
+        "unaligned_products": shipped_rows("prediction", "unaligned_products.csv"),
         "sustained_clock": _numbers("sustained_clock.csv", "name", "value"),
     }
 

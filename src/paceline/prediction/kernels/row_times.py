@@ -67,6 +67,7 @@ from paceline.prediction.kernels.product_tiles import (
     tuned_s,
 )
 from paceline.prediction.kernels.serial_accesses import no_faster_than_accesses
+from paceline.prediction.kernels.unaligned_products import no_faster_unaligned
 from paceline.prediction.prediction import Points
 from paceline.values import dataclass
 
@@ -209,6 +210,9 @@ def _times(asked: Question) -> OpTimes:
     configuration = lowered.configuration
     busy_s = no_faster_than_accesses(
         busy_s, costs, shapes.dims, devices, configuration, calibration, framework
+    )
+    busy_s = no_faster_unaligned(
+        busy_s, costs, shapes.flop, devices, configuration, calibration, framework
     )
     if has_early_kernels(configuration):
         busy_s = with_early(busy_s, costs, shapes.flop, shapes.dims, devices, calibration)
