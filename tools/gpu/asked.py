@@ -13,7 +13,9 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import shlex
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -86,29 +88,48 @@ def answer(job: Job, gpu: str) -> dict[str, Any]:
 
 
 def page(seen: Mapping[str, Mapping[str, Any]], jobs: Sequence[Job]) -> str:
-    """The table."""
+    """The whole page."""
+    rows = [
+        (job["title"], seen[job["title"]], answer(job, seen[job["title"]]["gpu"]), job)
+        for job in jobs
+        if "model" in job and "median_s" in seen.get(job["title"], {})
+    ]
+    told = [one for one in rows if "step_s" in one[2]]
+    off = [abs(_told_s(cell, job)["mid"] / found["median_s"] - 1) for _, found, cell, job in told]
+    inside = sum(_is_inside(found, cell, job) for _, found, cell, job in told)
     lines = [
+        "# Jobs as people write them, on a GPU that no fit saw them on", "",
+        "`make gpu-asked` ran them, `make gpu-asked-page` sets `paceline predict` beside them: a "
+        "step, and what the allocator reserves beside what a process is told to take.", "",
+        f"**{inside} of {len(told)}** lie inside the 80 % interval; median error "
+        f"{100 * statistics.median(off):.0f} %.", "",
         "| job | GPU | measured ms | told ms | told / measured | inside | reserved GB | told GB |",
         "|---|---|--:|--:|--:|---|--:|--:|",
-    ]
-    for job in jobs:
-        found = seen.get(job["title"])
-        if found is not None and "median_s" in found and "model" in job:
-            lines.append(_line(job, found))
+        *(_line(title, found, cell, job) for title, found, cell, job in rows),
+    ]  # fmt: skip
     return "\n".join(lines)
 
 
-def _line(job: Job, seen: Mapping[str, Any]) -> str:
-    told = answer(job, seen["gpu"])
-    if "step_s" not in told:
-        return f"| {job['title']} | {seen['gpu']} | {1e3 * seen['median_s']:.1f} | {told} | | | | |"
-    is_prompt = job["worker"]["kind"] == "prefill"
-    step_s, memory = told["ttft_s" if is_prompt else "step_s"], told.get("memory_bytes") or {}
-    inside = "yes" if step_s["low"] <= seen["median_s"] <= step_s["high"] else "no"
+def _told_s(cell: Mapping[str, Any], job: Job) -> dict[str, float]:
+    """Low, middle and high seconds of a step; of a prompt, of its first token."""
+    told: dict[str, float] = cell["ttft_s" if job["worker"]["kind"] == "prefill" else "step_s"]
+    return told
+
+
+def _is_inside(found: Mapping[str, Any], cell: Mapping[str, Any], job: Job) -> bool:
+    told_s = _told_s(cell, job)
+    return bool(told_s["low"] <= found["median_s"] <= told_s["high"])
+
+
+def _line(title: str, found: Mapping[str, Any], cell: Mapping[str, Any], job: Job) -> str:
+    measured_s = found["median_s"]
+    if "step_s" not in cell:
+        return f"| {title} | {found['gpu']} | {1e3 * measured_s:.1f} | {cell['reason']} | | | | |"
+    told_s, memory = _told_s(cell, job)["mid"], cell.get("memory_bytes") or {}
     cells = (
-        job["title"], seen["gpu"], f"{1e3 * seen['median_s']:.1f}", f"{1e3 * step_s['mid']:.1f}",
-        f"{step_s['mid'] / seen['median_s']:.2f}", inside,
-        f"{seen['reserved_bytes'] / 1e9:.1f}", f"{memory.get('mid', float('nan')) / 1e9:.1f}",
+        title, found["gpu"], f"{1e3 * measured_s:.1f}", f"{1e3 * told_s:.1f}",
+        f"{told_s / measured_s:.2f}", "yes" if _is_inside(found, cell, job) else "no",
+        f"{found['reserved_bytes'] / 1e9:.1f}", f"{memory.get('mid', math.nan) / 1e9:.1f}",
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 

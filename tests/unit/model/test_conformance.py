@@ -48,6 +48,7 @@ REWRITES = {
     "memory-efficient": {"attention": "memory-efficient"},
     "vendor": {"attention": "vendor"},
     "flash 2": {"attention": "flash-2"},
+    "eager attention": {"attention": "eager"},
     "padded": {"widths": "padded"},
     "plain optimizer": {"optimizer_kernel": "plain"},
     "casts in inference": {"inference_format": "autocast"},
