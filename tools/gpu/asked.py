@@ -102,8 +102,8 @@ def page(seen: Mapping[str, Mapping[str, Any]], jobs: Sequence[Job]) -> str:
         "`make gpu-asked` ran them, `make gpu-asked-page` sets `paceline predict` beside them: a "
         "step, and what the allocator reserves beside what a process is told to take.", "",
         "They showed that newer PyTorch takes cuDNN's attention, that products of odd widths run "
-        "in narrow kernels, and that GPT-2 of Transformers has ops of its own; these were added, and "
-        "nothing was fitted to a row here.", "",
+        "in narrow kernels, and that GPT-2 of Transformers has ops of its own; these were added, "
+        "and nothing was fitted to a row here.", "",
         f"**{inside} of {len(told)}** lie inside the 80 % interval; median error "
         f"{100 * statistics.median(off):.0f} %.", "",
         "| job | GPU | measured ms | told ms | told / measured | inside | reserved GB | told GB |",
