@@ -163,15 +163,18 @@ def test_a_first_token_sooner_than_its_way_is_refused_with_the_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "framework", "compiler"),
-    [("MLPerf Inference v4.1; TensorRT 10.2", "tensorrt", ""), ("diffusers", "torch", "eager")],
-)
+    ("stated", "framework", "compiler", "rewrite"),
+    [("MLPerf Inference v4.1; TensorRT 10.2", "tensorrt", "", ""),
+     ("diffusers", "torch", "eager", "attention=flash-2")],
+)  # fmt: skip
 def test_a_picture_of_a_stream_takes_what_predict_says(
-    stated: str, framework: str, compiler: str
+    stated: str, framework: str, compiler: str, rewrite: str
 ) -> None:
+    """Of PyTorch without a release, measured before it took cuDNN's attention."""
     grid = paceline.predict(
         "sdxl", task="infer", device=_DEVICE, batch=[1], precision="fp16",
         compiler=compiler or None, denoising_steps=20, framework=framework,
+        rewrite=rewrite,
     )  # fmt: skip
     row = {
         "model": "stable-diffusion-xl",

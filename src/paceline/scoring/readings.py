@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
@@ -22,6 +23,7 @@ from paceline.scoring.naming.serving import Requests, note_on_host, requests_of
 from paceline.scoring.naming.software import inference_format_of, optimizer_kernel_of
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines, read_table
+from paceline.stack.engines import USUAL_LOOP
 from paceline.stack.releases import shipped_release_dates
 from paceline.stack.trainers import builds_hub_models
 from paceline.values import dataclass
@@ -237,7 +239,7 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
         checkpointing=checkpointing,
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
         channels_last=_is_channels_last(row, compiler),
-        attention=_attention(row),
+        attention=_attention(row, framework),
         optimizer_kernel=optimizer_kernel_of(row.framework),
         training_format="pure" if _is_pure(row) else "autocast",
         inference_format=inference_format_of(row.framework, row.precision),
@@ -308,15 +310,17 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
     )
 
 
-def _attention(row: Row) -> AttentionKernels:
+def _attention(row: Row, framework: Mapping[str, str]) -> AttentionKernels:
     if _FIRST_FUSED_ATTENTION.search(row.framework):
         return "memory-efficient"
     if not _has_fused_attention(row):
-        return "eager" if row.trainer in _WRITES_OUT else "math"
+        return "math"
     if _VENDORS_ATTENTION.search(row.framework):
         return "vendor"
-    # Measurements that name no release were made before the newest.
-    return "flash" if shipped_release_dates().named_in(row.framework) else "flash-2"
+    # Measurements of PyTorch that name no release were made before the newest.
+    is_torch = framework["framework"] == USUAL_LOOP and framework["compiler"] != "tensorrt"
+    is_dated = shipped_release_dates().named_in(row.framework)
+    return "flash-2" if is_torch and not is_dated else "flash"
 
 
 def _has_fused_attention(row: Row) -> bool:

@@ -42,6 +42,8 @@ from paceline.simulation.queue.load import (
     read_trace,
 )
 from paceline.simulation.simulator import simulate
+from paceline.stack.engines import USUAL_LOOP
+from paceline.stack.trainers import loop_of
 from paceline.values import dataclass
 
 if TYPE_CHECKING:
@@ -408,6 +410,10 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     )
     if is_eager and (question.compiler or "eager") == "eager":
         yield "eager execution (--compiler compiled for torch.compile)"
+    loop = loop_of(question.framework or USUAL_LOOP).framework
+    is_told = "channels_last" in question.rewrite
+    if is_eager and loop == USUAL_LOOP and not is_told and grid.workload.sample_unit == "images":
+        yield "images stored channels last, as PyTorch must be told (--rewrite channels_last=no)"
 
 
 def _everywhere(catalog: Catalog) -> _Where:
