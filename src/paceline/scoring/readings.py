@@ -314,7 +314,7 @@ def _attention(row: Row, framework: Mapping[str, str]) -> AttentionKernels:
     if _FIRST_FUSED_ATTENTION.search(row.framework):
         return "memory-efficient"
     if not _has_fused_attention(row):
-        return "math"
+        return "eager" if row.trainer in _WRITES_OUT else "math"
     if _VENDORS_ATTENTION.search(row.framework):
         return "vendor"
     # Measurements of PyTorch that name no release were made before the newest.
