@@ -8,7 +8,6 @@ ANSWERS are those of `paceline score` to ROWS. Rows of quality A and B count.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import re
 from collections import Counter, defaultdict
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from accuracy_serving.terms import page as left_out_page
-from accuracy_serving.terms import read
+from accuracy_serving.terms import paired, read
 
 #: Why figures are what they are, written by hand.
 CAUSES = Path(__file__).with_name("services_causes.md")
@@ -43,7 +42,8 @@ predicted over measured from one; coverage is of the 80 % interval; *far* counts
 ×/÷ 5, and they count as unanswered. A rate that a run was given, and keeps, is no answer and is
 left out of the second table: so are all but overloaded rows of MLPerf's server scenario, which
 state the rate. Times are not compared where those that a row states, times its rate, are beyond
-×/÷ 3 of the requests that it states in flight (Little's law)."""
+×/÷ 3 of the requests that it states in flight (Little's law). Rows whose rates and times are those
+of another kind of device to the digit are left out with it: one table was copied."""
 
 
 def main() -> None:
@@ -69,18 +69,17 @@ def page(rows: Path, answers: Path) -> Iterator[str]:
     found: defaultdict[str, defaultdict[str, list[tuple[float, bool]]]]
     found = defaultdict(lambda: defaultdict(list))
     asked, missed, reasons = Counter[str](), Counter[str](), Counter[str]()
-    with rows.open(encoding="utf-8") as given, answers.open(encoding="utf-8") as told:
-        for row, answer in zip(csv.DictReader(given), csv.DictReader(told), strict=True):
-            if row["quality"] not in ("A", "B"):
-                continue
-            source = row["source"].partition(":")[0]
-            asked[source] += 1
-            if answer["reason"]:
-                missed[source] += 1
-                reasons[answer["reason"]] += 1
-            for name, ratio, covered in compared(row, answer):
-                found[source][name].append((ratio, covered))
-                found["all"][name].append((ratio, covered))
+    for row, answer in paired(rows, answers):
+        if row["quality"] not in ("A", "B"):
+            continue
+        source = row["source"].partition(":")[0]
+        asked[source] += 1
+        if answer["reason"]:
+            missed[source] += 1
+            reasons[answer["reason"]] += 1
+        for name, ratio, covered in compared(row, answer):
+            found[source][name].append((ratio, covered))
+            found["all"][name].append((ratio, covered))
     asked["all"], missed["all"] = asked.total(), missed.total()
     yield _INTRODUCTION
     yield "\n## Capacity, each source left out\n"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,6 +241,25 @@ def _line(name: str, rows: list[Judged], ratios: Mapping[int, float]) -> str:
 
 def read(rows: Path, answers: Path) -> list[Judged]:
     """All that can be judged."""
+    return [one for row, answer in paired(rows, answers) if (one := judged(row, answer))]
+
+
+def paired(rows: Path, answers: Path) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """Rows with their answers, but for those whose table was copied from another device's page.
+
+    Rates and all times of a run to the digit on two kinds of devices are those of at most one.
+    """
     with rows.open(encoding="utf-8") as given, answers.open(encoding="utf-8") as told:
-        pairs = zip(csv.DictReader(given), csv.DictReader(told), strict=True)
-        return [one for row, answer in pairs if (one := judged(row, answer))]
+        pairs = list(zip(csv.DictReader(given), csv.DictReader(told), strict=True))
+    devices = defaultdict[tuple[str, ...], set[str]](set)
+    for row, _ in pairs:
+        devices[_measured(row)].add(row["gpu"])
+    return [
+        (row, answer)
+        for row, answer in pairs
+        if "ttft_ms" not in row["extra"] or len(devices[_measured(row)]) == 1
+    ]
+
+
+def _measured(row: Mapping[str, str]) -> tuple[str, ...]:
+    return row["source"].partition(":")[0], row["model"], row["throughput"], row["extra"]

@@ -1,9 +1,11 @@
 """Terms of services: each source counts as one, and is judged by those of the others."""
 
+import csv
 import math
+from pathlib import Path
 
 import pytest
-from accuracy_serving.terms import Judged, left_out, terms
+from accuracy_serving.terms import Judged, left_out, paired, terms
 
 
 def rows(source, own, count=8, term="vllm", step_s=0.01):
@@ -42,3 +44,17 @@ def test_a_source_of_a_few_rows_says_nothing_of_a_term():
     enough, few = rows("a", 0.003), rows("b", 0.009, count=7)
     assert terms([*enough, *few]) == terms(enough)
     assert terms(few) == {}
+
+
+def test_a_table_that_two_devices_share_to_the_digit_is_nobodys(tmp_path: Path) -> None:
+    timed = "concurrency=8;ttft_ms_mean=120.5"
+    rows = [
+        {"source": "a:x", "model": "m", "throughput": "20.024", "extra": extra, "gpu": gpu}
+        for gpu, extra in (("A100", timed), ("H100", timed), ("H100", "concurrency=8"))
+    ] + [{"source": "a:y", "model": "m", "throughput": "9", "extra": timed, "gpu": "A100"}]
+    given = tmp_path / "rows.csv"
+    with given.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    assert [row for row, _ in paired(given, given)] == rows[2:]

@@ -16,6 +16,8 @@ from paceline.scoring.tables import read_table
 _TRADE_MARK = re.compile(r"\((r|tm)\)", re.IGNORECASE)
 #: A virtual device of all the memory of one: the letter says what it is licensed for.
 _VIRTUAL = re.compile(r"(?<=-)(\d+)[CQ]$")
+#: A processor as its system names it: ``CPU: Intel(R) Xeon(R) Gold 6330 CPU @ 2.0GHz``.
+_PROCESSOR = re.compile(r"\bcpu\b:?|@\s*[\d.]+\s*ghz", re.IGNORECASE)
 _BRACKETS = re.compile(r"[()\[\]]")
 _IN_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]")
 _COUNT = re.compile(r"^\s*\d+\s*[x×*]\s*(?=[a-z])|(?<![a-z])\s*[x×]\s*\d+\s*$", re.IGNORECASE)
@@ -120,7 +122,7 @@ def _is_made_so(device: Device, words: str) -> bool:
 def _words(name: str) -> str:
     """``name`` without brackets, a count or underscores; a laptop's word is one."""
     whole = _VIRTUAL.sub(r"\1GB", _TRADE_MARK.sub(" ", name))
-    plain = _BRACKETS.sub(" ", whole).replace("_", " ")
+    plain = _BRACKETS.sub(" ", _PROCESSOR.sub(" ", whole)).replace("_", " ").strip()
     return _MOBILE.sub("laptop", _COUNT.sub("", plain))
 
 
