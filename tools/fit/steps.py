@@ -19,7 +19,7 @@ from paceline.model.graph.graph import Phase
 from paceline.model.lowering import lower
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.kernel_maturity import maturity_years
+from paceline.prediction.kernel_maturity import maturity_years
 from paceline.prediction.kernels.row_times import evaluate_shapes, grouped_features, question
 from paceline.prediction.kernels.sustained_rate import power_flop, power_s
 from paceline.prediction.prediction import Points

@@ -13,8 +13,8 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernel_maturity import first_years
 from paceline.prediction.kernels.attention_generations import log10_slower
-from paceline.prediction.kernels.kernel_maturity import first_years
 
 TORCH = builtin_calibration().constants["frameworks"]["torch"]
 OWN = """

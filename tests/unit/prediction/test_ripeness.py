@@ -10,7 +10,7 @@ from paceline.catalog.load import load_catalog
 from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.kernel_maturity import maturity_years
+from paceline.prediction.kernel_maturity import maturity_years
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
 from paceline.prediction.prediction import Points
 

@@ -24,7 +24,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import PEAK_KEYS, DeviceTable
 from paceline.prediction.features import Array
-from paceline.prediction.kernels.kernel_maturity import maturity_years
+from paceline.prediction.kernel_maturity import maturity_years
 
 
 class Effect(IntEnum):

@@ -13,7 +13,7 @@ from paceline.model.rewrite.optimizer import optimizer_by_variant
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
-from paceline.prediction.kernels.kernel_maturity import first_years
+from paceline.prediction.kernel_maturity import first_years
 
 
 def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
