@@ -132,3 +132,27 @@ def test_what_a_process_holds_before_its_first_step_is_part_of_its_memory(heap: 
     more = local_memory_bytes(workload, **{**asked, "batch": 16}, held_bytes=3e8)
     assert more.low > small.low
     assert more.high > small.high
+
+
+_SCALED = """
+import sys, torch
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+num_skipped, num_accumulated = map(int, sys.argv[1:3])
+for step, x in enumerate(torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)):
+    model(x).square().mean().backward()
+    if (step + 1) % num_accumulated == 0:
+        if step // num_accumulated >= num_skipped:
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=sys.argv[3] == "none")
+"""
+
+
+@pytest.mark.parametrize("cleared", ["none", "zeros"])
+@pytest.mark.parametrize(("num_skipped", "num_accumulated"), [(0, 1), (3, 1), (0, 2), (2, 2)])
+def test_steps_that_a_scaler_leaves_out_are_no_microbatches(
+    tmp_path: Path, num_skipped: int, num_accumulated: int, cleared: str
+):
+    (tmp_path / "train.py").write_text(_SCALED)
+    words = (sys.executable, str(tmp_path / "train.py"), f"{num_skipped}", f"{num_accumulated}")
+    assert capture((*words, cleared), folder=tmp_path).job.microbatches == num_accumulated

@@ -71,9 +71,17 @@ class Capture:
         self._look()
 
     def backward(self):
-        """A backward pass begins: what is called next belongs to another one."""
-        if not self.is_done and self._segments[-1]:
-            self._segments.append([])
+        """A backward pass begins: what is called next belongs to another one.
+
+        Where the gradients that the same pass made before are gone, no update followed it: a scaler
+        of losses left that step out, and it is none.
+        """
+        if self.is_done or not self._segments[-1]:
+            return
+        called = [call["module"] for call in self._segments[-1]]
+        if _is_clear(called) and any(_is_same_pass(one, called) for one in self._segments[:-1]):
+            del self._segments[:-1]
+        self._segments.append([])
 
     def step(self, optimizer):
         """An optimizer has stepped; the job is known once all have, after they were seen."""
@@ -226,6 +234,16 @@ class Capture:
                 job["report"], job["error"] = _traced(self.torch, job["facts"], **job["how"])
         except Exception as error:  # noqa: BLE001  A model's own code raises anything.
             job["error"] = "%s: %s" % (type(error).__name__, error)
+
+
+def _is_same_pass(segment, modules):
+    return [call["module"] for call in segment] == modules
+
+
+def _is_clear(modules):
+    """Whether modules have no gradients: none at all, or zeros in what comes last."""
+    found = [p.grad for m in modules for p in m.parameters() if p.grad is not None]
+    return not found or not bool(found[-1].any())
 
 
 def _one_microbatch(segments):
