@@ -142,7 +142,7 @@ def test_cold_reads_gain_what_a_loader_of_read_files_gains():
 @pytest.mark.parametrize(("again_s", "is_tried"), [(0.020, True), (0.045, False)])
 def test_files_are_read_again_where_the_first_reading_took_longer(again_s: float, is_tried: bool):
     facts = {**_STARVED, "num_frozen": 0, "weights": "", "may_bf16": False, "num_saves": 0,
-             "finds_unused": False, "is_ddp": False}  # fmt: skip
+             "finds_unused": False, "is_ddp": False, "is_unfed": False}  # fmt: skip
     blocks = [
         _block("own", 60.0),
         _block("replay", 20.0),
@@ -292,3 +292,87 @@ def test_a_script_is_tried_as_a_throwaway(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "last.pt").exists()
     assert (tmp_path / "log.txt").read_text() == "before\n"
     assert not (run.folder / "scratch").exists()
+
+
+def test_a_batch_that_a_loop_makes_itself_is_named_by_its_statement():
+    line = {
+        "file": "train.py", "line": 7, "end": 7, "own_ns": 80e6, "cpu_ns": 80e6, "away_ns": 0,
+        "text": "for x in batches():", "calls": [], "has_loop": False, "is_before": True,
+    }  # fmt: skip
+    blocks = (_block("own", 30.0), _block("lines", 30.0, lines=[line]))
+    (cause,) = ranked_causes(_found(*blocks, facts={"is_unfed": True}))
+    assert cause.kind == "slow-batches"
+    assert cause.step_s.mid == pytest.approx(0.020, rel=0.03)
+    assert ranked_causes(_found(*blocks)) == ()
+
+
+_BY_HAND = """
+import torch
+torch.set_num_threads(1)
+def batches():
+    while True:
+        total = 0
+        for n in range(100_000):  # Takes most of a step.
+            total += n
+        yield torch.randn(8, 64)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+def train_step(x):
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+for x in batches():
+    train_step(x)
+"""
+
+
+def test_a_loop_without_a_loader_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text(_BY_HAND)
+    run = new_run((sys.executable, "train.py"), folder=tmp_path / "runs")
+    found, failed = try_in_script(run, limit_s=5.0)
+    said = diagnosis_of(run, found, failed)
+    assert (failed, said.is_whole, said.device_s) == ((), True, None)
+    assert said.causes[0].kind == "slow-batches"
+    assert "for x in batches():` (train.py:17)" in said.causes[0].text
+
+
+#: A copy, kernels, and an all-reduce of which they hide two fifths.
+_ON_GPU = {
+    "bounds_ns": [0, 10_000_000], "kinds": "hkn", "starts_ns": [0, 1_000_000, 5_000_000],
+    "durations_ns": [1_000_000, 6_000_000, 5_000_000], "streams": [7, 7, 9],
+    "calls": {"cudaLaunchKernel": [412, 1], "cudaStreamSynchronize": [2, 1]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "kinds"),
+    [(10.0, ["communication"]), (20.0, ["host-bound", "communication"])],
+)
+def test_what_a_gpu_waits_for_is_named(step_ms: float, kinds: list[str]):
+    found = _found(_block("own", step_ms), _block("replay", step_ms), gpu_steps=[_ON_GPU])
+    causes = ranked_causes(found)
+    assert [one.kind for one in causes] == kinds
+    promised_ms = {"communication": step_ms - 3.0, "host-bound": 10.0}
+    for one in causes:
+        assert 1e3 * one.step_s.mid == pytest.approx(promised_ms[one.kind], rel=0.01)
+
+
+def test_a_line_that_waits_for_a_gpu_gains_what_that_stands_idle():
+    line = {
+        "file": "train.py", "line": 7, "end": 7, "own_ns": 128e6, "cpu_ns": 128e6, "away_ns": 0,
+        "text": "log(loss.item())", "calls": ["log", "item"], "has_loop": False, "is_before": False,
+    }  # fmt: skip
+    blocks = (_block("own", 12.5), _block("lines", 16.0, lines=[line]))
+    said = {one.kind: one for one in ranked_causes(_found(*blocks, gpu_steps=[_ON_GPU]))}
+    assert 1e3 * said["logging"].step_s.mid == pytest.approx(12.5 - 2.5 * 0.98, rel=0.01)
+
+
+def test_copies_of_pinned_memory_that_nothing_hides_are_named():
+    copies = {**_ON_GPU, "kinds": "pkk", "durations_ns": [1_000_000, 6_000_000, 5_000_000]}
+    blocks = (_block("own", 10.0), _block("replay", 10.0))
+    (cause,) = ranked_causes(_found(*blocks, facts={"pinned": True}, gpu_steps=[copies]))
+    assert (cause.kind, 1e3 * cause.step_s.mid) == ("copies", pytest.approx(9.0, rel=0.01))

@@ -248,15 +248,21 @@ def _samples(found: Found) -> Iterator[Cause]:
         remedy = "keep the data in memory or on a faster disk, smaller, or read ahead"
         yield from _tried(found, "read again", "cold-reads", text, remedy)
     if collate_s > _PART_FRAC * whole_s:
+        is_own = cost.get("is_own_collate", True)
+        who = "collate_fn" if is_own else "collating"
         text = (
-            f"collate_fn takes {format_duration(collate_s)} a batch, "
+            f"{who} takes {format_duration(collate_s)} a batch, "
             f"{format_percent(collate_s / whole_s)} of making it"
         )
         if found.named("collate"):
             remedy = "leave collate_fn out: PyTorch's own gives the same batch"
             yield from _tried(found, "collate", "slow-collate", text, remedy)
         else:
-            remedy = "stack whole arrays in collate_fn, without a loop over elements"
+            remedy = (
+                "stack whole arrays in collate_fn, without a loop over elements"
+                if is_own
+                else "cut whole batches out of one array: `__getitems__`, and nothing to collate"
+            )
             yield _without_part(found, "slow-collate", text, remedy, collate_s, whole_s)
     warm_s = sample_s - cold_s
     yield from _sample_work(found, cost, warm_s, whole_s)
@@ -325,12 +331,35 @@ _SAVES = frozenset(
 )
 
 
+def _making(found: Found) -> Iterator[Cause]:
+    """What a loop without a loader does before its model, to have a batch."""
+    worst = _batch_maker(found)
+    if worst is None:
+        return
+    saved_s = _of_host(found, float(worst["own_s"]))
+    text = f"`{worst['text']}` ({_place(worst)}) takes {format_duration(saved_s)} of each step"
+    remedy = "make batches beforehand, or in the workers of a DataLoader"
+    less = _less(found, saved_s)
+    yield _cause(found, "slow-batches", text, remedy, less, "predicted", is_work=True)
+
+
+def _batch_maker(found: Found) -> Mapping[str, Any] | None:
+    """Of a loop without a loader, the longest statement before the model is called."""
+    before = [one for one in found.lines if one["is_before"] and found.facts.get("is_unfed")]
+    return max(before, key=lambda one: float(one["own_s"]), default=None)
+
+
+def _of_host(found: Found, seconds: float) -> float:
+    """What is won without so many seconds of the host: on a GPU what that stands idle, at most."""
+    return seconds if found.gpu is None else min(seconds, _host_s(found))
+
+
 def _statements(found: Found) -> Iterator[Cause]:
     """What the script does in a step beside its model, backward and the update."""
     for one in found.lines:
-        saved_s = float(one["own_s"])
-        if found.gpu is not None:
-            saved_s = min(saved_s, _host_s(found))  # The rest of it the GPU works.
+        if one is _batch_maker(found):
+            continue
+        saved_s = _of_host(found, float(one["own_s"]))
         calls = frozenset(one["calls"])
         where = f"`{one['text']}` ({_place(one)}) takes {format_duration(saved_s)} of each step"
         if calls & _SAVES:
@@ -407,12 +436,12 @@ def _gpu(found: Found) -> Iterator[Cause]:
     )  # fmt: skip
     host_s = _host_s(found)
     if host_s > 0:
-        waits = f", waits for it {gpu.num_waits:.0f} times" if gpu.num_waits >= 1 else ""
+        waits = f" and waits for it {gpu.num_waits:.2g} times" if gpu.num_waits > 0.5 else ""
         text = (
             f"the GPU does nothing for {format_duration(host_s)} of a step while the host works: "
-            f"it starts {gpu.num_launches:.0f} kernels{waits}"
+            f"it starts {gpu.num_launches:.0f} kernels in each{waits}"
         )
-        remedy = 'torch.compile(mode="reduce-overhead"), larger batches, fewer .item() and .cpu()'
+        remedy = 'torch.compile(mode="reduce-overhead"), or larger batches'
         yield _cause(
             found, "host-bound", text, remedy, _less(found, host_s), "predicted", is_work=True
         )
@@ -509,7 +538,8 @@ def _median(values: Sequence[float]) -> float:
 
 
 _LOOKS: Sequence[Callable[[Found], Iterator[Cause]]] = (
-    _loaders, _restarts, _samples, _statements, _settings, _gpu, _threads, _batches, _ranks,
+    _loaders, _restarts, _samples, _making, _statements, _settings, _gpu, _threads, _batches,
+    _ranks,
 )  # fmt: skip
 
 __all__ = ["Block", "Cause", "ranked_causes", "without_gain", "words"]

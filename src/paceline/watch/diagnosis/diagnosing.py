@@ -29,8 +29,6 @@ _POLL_S = 0.1
 _START_S = 600.0
 #: Trials that ended the script, left out in another run of it.
 _MOST_RUNS = 3
-#: Steps of a loop in which something would have been tried.
-_ENOUGH_STEPS = 20
 #: From here on a machine is called crowded.
 _CROWDED_FRAC = 0.1
 _CROWDED_CORES_FRAC = 0.15
@@ -204,13 +202,6 @@ def _waited(process: subprocess.Popen[bytes], run: Run, limit_s: float) -> int |
 def _nothing_seen(run: Run, status: int | None) -> InvalidInputError | WorkerError:
     if status:
         return failed_before(run, status, "anything was tried")
-    if any(len(one.steps) >= _ENOUGH_STEPS for one in read_run(run.folder).training):
-        return InvalidInputError(
-            "its loop takes batches from no `DataLoader`: things are tried where a loop asks one "
-            "for its next batch",
-            hint="`paceline run -- CMD` says what its steps take; to diagnose it, hand its tensors "
-            "to `torch.utils.data.DataLoader`",
-        )
     return InvalidInputError(
         "the command took too few steps of an optimizer of PyTorch to try anything in it",
         hint="let it train for longer (some 200 steps); its Python must see PYTHONPATH: not "

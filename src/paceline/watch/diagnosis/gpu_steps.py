@@ -14,7 +14,7 @@ from paceline.values import dataclass
 _CLASSES = ("kw", "nb", "hpd")
 _PAGEABLE = "h"
 #: Calls of the CUDA runtime in which a host starts kernels, and in which it waits for the GPU.
-_LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
+_LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch")
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 
 Seconds = npt.NDArray[np.float64]

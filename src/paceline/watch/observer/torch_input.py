@@ -48,6 +48,7 @@ def cost_of_a_batch(torch, loader):
     found = {"has_indices": True, "sample_s": 0.0, "sample_cpu_s": 0.0, "again_s": 0.0}
     found["again_cpu_s"] = found["collate_s"] = 0.0
     is_default = collate is not torch.utils.data.default_collate
+    found["is_own_collate"] = is_default
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     batches = iter(sampler)
@@ -71,7 +72,7 @@ def cost_of_a_batch(torch, loader):
         if number == 0:
             lines.settle()
     torch.set_num_threads(before)
-    times = {key: value / max(1, num) for key, value in found.items() if key != "has_indices"}
+    times = {key: value / max(1, num) for key, value in found.items() if key.endswith("_s")}
     found.update(times, num_samples=len(indices or ()) or loader.batch_size)
     found["is_default_collate"] = is_default
     found["lines"] = inside.statements(lines, inside.cost_of_a_line())

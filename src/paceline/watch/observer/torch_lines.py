@@ -31,6 +31,19 @@ def is_own(file):
     return not real.startswith((*_LIBRARY, _HERE))
 
 
+def loop_frame(frame):
+    """The innermost frame of the user's, from this one outwards, in a loop; where that begins."""
+    while frame is not None:
+        code = frame.f_code
+        if is_own(code.co_filename):
+            tree = _tree(code.co_filename)
+            loops = [] if tree is None else _loops(tree, code.co_firstlineno, frame.f_lineno)
+            if loops:
+                return frame, max(one.lineno for one in loops)
+        frame = frame.f_back
+    return None, 0
+
+
 class Lines:
     """Times of lines, by function."""
 
@@ -51,11 +64,12 @@ class Lines:
         self._plain_backward = None
         self._last = {}
 
-    def begin(self, frame):
+    def begin(self, frame, loop_line=0):
         """Trace from now on.
 
         Args:
-            frame: That asked the loader for a batch.
+            frame: That asked the loader for a batch, or holds the loop without one.
+            loop_line: Where that loop begins; the line that asked where it is 0.
         """
         modules = self.torch.nn.modules.module
         while frame is not None and any(one in frame.f_code.co_filename for one in _LOADERS):
@@ -63,11 +77,6 @@ class Lines:
         self._handles = [
             modules.register_module_forward_pre_hook(self._away),
             modules.register_module_forward_hook(self._back, always_call=True),
-        ]
-        optim = sys.modules["torch.optim.optimizer"]
-        self._handles += [
-            optim.register_optimizer_step_pre_hook(self._away),
-            optim.register_optimizer_step_post_hook(self._back),
         ]
         self._plain_backward = plain = self.torch.autograd.backward
 
@@ -81,7 +90,7 @@ class Lines:
         self.torch.autograd.backward = backward
         self.cost_ns = cost_of_a_line()
         if frame is not None and is_own(frame.f_code.co_filename):
-            self.loop, self.loop_line = frame, frame.f_lineno
+            self.loop, self.loop_line = frame, loop_line or frame.f_lineno
             self._last[frame] = self._now(frame.f_lineno)
             sys.settrace(lambda *_: None)
             frame.f_trace = self._line
@@ -114,7 +123,7 @@ class Lines:
         self.elsewhere = dict.fromkeys((key for key, gone in self.elsewhere.items() if gone), 0)
 
     def waits(self, is_begin):
-        """The loader is asked, or has given."""
+        """A loader is asked or an optimizer steps; or it is done."""
         (self._away if is_begin else self._back)()
 
     def _away(self, *_args):
@@ -262,15 +271,24 @@ def _tree(file):
 
 def _body(tree, first, loop_line):
     """Statements of the innermost loop that asks for batches, or else of the function."""
-    scope = next(
+    loops = _loops(tree, first, loop_line)
+    return max(loops, key=lambda n: n.lineno).body if loops else _scope(tree, first).body
+
+
+def _scope(tree, first):
+    """The function that begins at a line, or else the module."""
+    return next(
         (n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS) and _first(n) == first), tree
     )
-    loops = [
+
+
+def _loops(tree, first, line):
+    """Loops of a function that hold a line."""
+    return [
         n
-        for n in ast.walk(scope)
-        if isinstance(n, (ast.For, ast.While)) and n.lineno <= loop_line <= n.end_lineno
+        for n in ast.walk(_scope(tree, first))
+        if isinstance(n, (ast.For, ast.While)) and n.lineno <= line <= n.end_lineno
     ]
-    return max(loops, key=lambda n: n.lineno).body if loops else scope.body
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

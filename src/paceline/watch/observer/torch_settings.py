@@ -68,7 +68,11 @@ class Settings:
     def _may_tf32(self, device):
         """Whether FP32 could be multiplied by tensor cores, and is not (Ampere and later)."""
         is_able = self.torch.cuda.get_device_capability(device) >= (8, 0)
-        return is_able and self.torch.get_float32_matmul_precision() == "highest"
+        return (
+            is_able
+            and not self.was_autocast
+            and self.torch.get_float32_matmul_precision() == "highest"
+        )
 
     def _needless(self, trained):
         """Parameters that get gradients and belong to no optimizer."""
@@ -213,10 +217,10 @@ class Settings:
             )
         return None
 
-    def lines_begin(self, frame):
+    def lines_begin(self, *where):
         """Time the script's own lines from now on."""
         self.lines = observer.load("torch_lines").Lines(self.torch)
-        self.lines.begin(frame)
+        self.lines.begin(*where)
 
     def lines_end(self):
         """What they took."""

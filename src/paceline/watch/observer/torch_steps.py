@@ -141,6 +141,8 @@ class Marks:
         """An optimizer's step begins; it may hold a closure with all the rest."""
         if not self.is_compiling():
             self.put((rows.UPDATE, clock(), None))
+            if self.trials is not None:
+                self.trials.update_begins()
 
     def after_update(self, optimizer, _args, _kwargs):
         """An optimizer's step has ended: the row is complete."""
@@ -153,12 +155,13 @@ class Marks:
         if number is None:
             number = self._met(optimizer)
         self.put((rows.UPDATED, now, number))
-        if self.trials is not None:
-            self.log.settle()
         if self.capture is not None:
             self.put((rows.MUTED, clock(), None))
             self._captured(self.capture.step, optimizer)
             self.put((rows.HEARD, clock(), None))
+        if self.trials is not None:
+            self.log.settle()
+            self.trials.update_ends(number)
 
     def _captured(self, seen, *args):
         """Tell the capture, and let it go once it is done."""

@@ -3,8 +3,9 @@
 Standard library and torch only; runs in the user's Python. The script's own loop asks a loader for
 batches: what it is handed decides what is tried. It gets its own batches, one batch again and
 again, batches of the same loader with another number of workers, or several batches as one; and
-between two steps a setting is made and taken back (`torch_settings`). When all is tried the process
-ends; it never comes to the script's own end.
+between two steps a setting is made and taken back (`torch_settings`). A loop that asks no loader
+ends its steps where an optimizer has stepped: settings are tried there, and its lines are timed.
+When all is tried the process ends; it never comes to the script's own end.
 
 With several ranks the first decides and writes down what is tried next; the others read it at the
 same step, so that all stay in step.
@@ -22,6 +23,8 @@ import _paceline_observer as observer
 TRIALS_VARIABLE = "PACELINE_TRIALS"
 clock = observer.clock
 _NUM_WARM_STEPS = 6
+#: Updates of each optimizer without a batch of a loader, after which there is none.
+_NUM_UNFED = 20
 _NUM_KEPT_BATCHES = 4
 _DRAIN_S = 2.0
 #: Parts of a step, in the order of a row of `torch_steps`.
@@ -42,7 +45,7 @@ def install(log, torch, marks):
         self._paceline_loader = loader
 
     def __next__(self):
-        if trials.is_inside or os.getpid() != trials.process:
+        if trials.is_inside or trials.is_unfed or os.getpid() != trials.process:
             return plain_next(self)
         return trials.next_of(self, plain_next)
 
@@ -58,7 +61,8 @@ class Trials:
         self.process = os.getpid()
         self.settings = observer.load("torch_settings").Settings(torch, marks)
         self.scratch = self.settings.scratch = observer.load("scratch").install(log.folder)
-        self.is_inside = False
+        self.is_inside = self.is_unfed = False
+        self.num_unfed = {}
         self.num_steps = 0
         self.has_updated = False
         self.kept = {}
@@ -71,7 +75,7 @@ class Trials:
         self.rows = []
         self.began_s = 0.0
         self.since_ns = self.stood_ns = 0
-        self.frame = None
+        self.where = (None,)
         self.gpu = self.stamps = self.profile = None
 
     def row(self, row):
@@ -83,12 +87,33 @@ class Trials:
         """``backward`` is called."""
         self.settings.backward_comes()
 
+    def update_begins(self):
+        """An optimizer steps: that is none of the script's own lines."""
+        if self.settings.lines is not None:
+            self.settings.lines.waits(True)
+
+    def update_ends(self, number):
+        """The optimizer of a number has stepped."""
+        self.num_unfed[number] = self.num_unfed.get(number, 0) + 1
+        if self.is_unfed and number == self.ending:
+            if self.block is not None and self.block.get("lines") and not self.block["seen"]:
+                self.where = observer.load("torch_lines").loop_frame(sys._getframe(2))
+            self._end_of_step()
+            self.settings.batch_comes(True)
+        elif not self.is_unfed and self.block is None and self.num_unfed[number] > _NUM_UNFED:
+            self.is_unfed, self.ending = True, number
+            self.num_steps = self.since_ns = 0
+            self.results, self.called = [], []
+        if self.settings.lines is not None:
+            self.settings.lines.waits(False)
+
     def next_of(self, iterator, plain_next):
         """The batch that a loader gives now."""
+        self.num_unfed = {}
         is_new_step = self.has_updated
         if is_new_step:
             self.has_updated = False
-            self.frame = sys._getframe(2)
+            self.where = (sys._getframe(2),)
             self._end_of_step()
             self.called = []
         if all(one is not iterator for one in self.called):
@@ -163,6 +188,7 @@ class Trials:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         facts = {
             "step_s": step_s,
+            "is_unfed": self.is_unfed,
             "num_cores": cores or 1,
             "num_threads": self.torch.get_num_threads(),
             "num_workers": getattr(loader, "num_workers", None),
@@ -188,9 +214,9 @@ class Trials:
             if block["seen"] == block["warm"]:
                 self._measure_begins()
             elif block["seen"] == block["warm"] - 1 and self.profile is not None:
-                self.profile.begin()
+                observer.quietly(self.profile.begin)
             elif block["seen"] == 1 and block.get("lines"):
-                self.settings.lines_begin(self.frame)
+                self.settings.lines_begin(*self.where)
             return
         block["steps"].append(taken_ns)
         if self.stamps is not None:

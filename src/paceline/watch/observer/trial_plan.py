@@ -50,6 +50,9 @@ def chunk(number, facts, results, elapsed_s, options):
         found = _first(facts)
     elif number <= _NUM_ROUNDS + 1 and elapsed_s < _LAST_FRAC * options["limit_s"]:
         found = _round(facts, results, number)
+    elif facts["device"] == "cuda" and all(one["name"] != "profile" for one in results):
+        # The last: a host that was profiled once is slower from then on.
+        found = [block("profile", facts, is_cold=True, is_profiled=True, num_steps=_NUM_PROFILED)]
     else:
         found = []
     return [one for one in found if one["name"] not in skipped]
@@ -91,9 +94,10 @@ def block(name, facts, feed=OWN, settings=None, **more):
 
 
 def _first(facts):
+    if facts["is_unfed"]:
+        return _first_unfed(facts)
     ahead = (facts["num_workers"] or 0) * facts["prefetch_factor"]
     own, replay = block("own", facts, is_cold=True), block("replay", facts, REPLAY)
-    profiled = block("profile", facts, is_cold=True, is_profiled=True, num_steps=_NUM_PROFILED)
     return [
         # From the beginning of an epoch, so that what that costs is seen once.
         dict(own, is_new=True),
@@ -101,10 +105,16 @@ def _first(facts):
         own,
         replay,
         block("lines", facts, REPLAY, lines=True, warm=3, num_steps=LEAST_STEPS),
-        *([profiled] if facts["device"] == "cuda" else []),
         {"name": "drain", "probe": "drain", "num_skipped": ahead},
         {"name": "batch", "probe": "batch"},
     ]
+
+
+def _first_unfed(facts):
+    """Without a loader there is nothing to replay: the lines are timed as the script goes on."""
+    own = block("own", facts)
+    lines = block("lines", facts, lines=True, warm=3, num_steps=LEAST_STEPS)
+    return [own, own, lines]
 
 
 def _steps_s(results, name):
@@ -120,6 +130,8 @@ def _steps_s(results, name):
 
 def _variants(facts, results):
     """What is worth a trial in this script."""
+    if facts["is_unfed"]:
+        return [block(name, facts, settings=how) for name, how in _settings(facts)]
     own_s, replay_s = _median_s(results, "own"), _median_s(results, "replay")
     waits = [
         one["parts"]["wait"] / max(1, sum(one["steps"])) for one in results if one["name"] == "own"
