@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.watch.watched import WORKERS, observed, script
 
+import paceline
 from paceline.watch.captured import CapturedJob, read_capture
 from paceline.watch.diagnosis.diagnosing import diagnosis_of, try_in_script
 from paceline.watch.folder import new_run
@@ -29,7 +30,7 @@ def gpu() -> None:
 
 
 def captured(folder: Path, *words: str) -> CapturedJob:
-    ended, _ = observed(folder, *script("on_a_gpu.py", *words, "--steps", "3"))
+    ended, _ = observed(folder, *script("on_a_gpu.py", *words, "--steps", "40"))
     assert ended.status == 0, ended.err.decode()
     job, _ = read_capture(folder)
     assert job is not None
@@ -51,6 +52,7 @@ def test_precision_is_read_of_a_script_on_a_gpu(tmp_path, words, precision, note
     job = captured(tmp_path, "conv", "--size", "32", "--batch", "8", *words)
     assert (job.precision, job.precision_note) == (precision, note)
     assert (job.batch, job.optimizer, job.compiler) == (8, "adamw", "eager")
+    assert job.microbatches == 1  # A scaler leaves first steps out: none is a microbatch.
     assert job.why_untraced == ""
 
 
@@ -74,12 +76,12 @@ def test_a_host_that_is_too_slow_for_its_gpu_is_named(tmp_path: Path):
 
 
 def test_a_gpu_that_computes_all_the_time_is_left_alone(tmp_path: Path):
-    said = tried(tmp_path, "conv", "--batch", "128", "--workers", "2", "--pinned")
+    said = tried(tmp_path, "conv", "--batch", "256", "--on-the-device")
     gpu = said.gpu
     assert gpu is not None
     parts_s = gpu.compute_s + gpu.communication_s + gpu.copies_s + gpu.idle_s
     assert parts_s == pytest.approx(gpu.step_s)
-    assert gpu.compute_s > 0.5 * gpu.step_s
+    assert gpu.compute_s > 0.8 * gpu.step_s
     assert gpu.pageable_s == 0.0
     assert not {"host-bound", "item"} & {one.kind for one in said.causes}
 
@@ -94,6 +96,8 @@ def test_copies_from_pageable_memory_are_seen(tmp_path: Path):
 def cli(folder: Path, *words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "paceline", *words]
     environment = {**os.environ, "PACELINE_TRACE_WORKERS": str(WORKERS)}
+    source = str(Path(paceline.__file__).parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join([source, environment.get("PYTHONPATH", "")])
     return subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, cwd=folder,
         timeout=timeout_s,

@@ -14,6 +14,7 @@ parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--steps", type=int, default=100000)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--pinned", action="store_true")
+parser.add_argument("--on-the-device", action="store_true", help="Data are there beforehand.")
 parser.add_argument("--channels-last", action="store_true")
 parser.add_argument("--compiled", action="store_true")
 parser.add_argument("--reads", action="store_true", help="Read the loss in every step.")
@@ -90,9 +91,13 @@ if args.compiled:
 cast = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(args.precision)
 autocast = contextlib.nullcontext() if cast is None else torch.autocast(device.type, cast)
 scaler = torch.amp.GradScaler(device.type, enabled=args.precision == "fp16")
+if args.on_the_device:
+    kept = next(iter(DataLoader(dataset, batch_size=args.batch)))
+    dataset, args.batch = [[one.to(device) for one in kept]] * 512, None
 loader = DataLoader(
     dataset, batch_size=args.batch, shuffle=True, num_workers=args.workers,
-    pin_memory=args.pinned, persistent_workers=args.workers > 0, drop_last=True,
+    pin_memory=args.pinned, persistent_workers=args.workers > 0,
+    drop_last=args.batch is not None,
 )  # fmt: skip
 
 num_steps, total = 0, 0.0
