@@ -152,6 +152,39 @@ def test_files_are_read_again_where_the_first_reading_took_longer(again_s: float
     assert ("read again" in [one["name"] for one in chunk]) == is_tried
 
 
+def _tried_in(facts: dict[str, Any]) -> list[str]:
+    """Names of all that is tried, in its order, where each block takes what it did before."""
+    names: list[str] = []
+    results: list[dict[str, Any]] = []
+    for number in range(1, 20):
+        chunk = trial_plan.chunk(number, facts, results, 0.0, {"limit_s": 60.0})
+        if not chunk:
+            return names
+        names += [one["name"] for one in chunk]
+        results += [{**_block(one["name"], 60.0), **_COLD, "name": one["name"]} for one in chunk]
+    raise AssertionError("it tries for ever")
+
+
+_PLAIN = {
+    **_STARVED, "num_frozen": 0, "weights": "", "may_bf16": False, "may_tf32": True,
+    "num_saves": 0, "finds_unused": False, "is_ddp": False, "is_unfed": False, "pinned": False,
+}  # fmt: skip
+
+
+def test_a_gpu_is_profiled_once_after_all_else():
+    on_gpu = _tried_in({**_PLAIN, "device": "cuda"})
+    assert on_gpu.index("profile") == len(on_gpu) - 1
+    assert {"tf32", "pinned", "replay"} < set(on_gpu)
+    assert "pinned" not in _tried_in({**_PLAIN, "device": "cuda", "pinned": True})
+    assert not {"profile", "tf32", "pinned"} & set(_tried_in(_PLAIN))
+
+
+def test_without_a_loader_nothing_is_replayed():
+    unfed = {**_PLAIN, "is_unfed": True, "num_workers": None, "batch": None, "epoch_steps": None}
+    assert set(_tried_in({**unfed, "device": "cuda"})) == {"own", "lines", "tf32", "profile"}
+    assert set(_tried_in(unfed)) == {"own", "lines", "threads 2"}
+
+
 def test_work_on_samples_gains_no_more_than_its_doubt_leaves():
     rounds = [_block("own", 60.0), _block("replay", 20.0), _block("free samples", 40.0)]
     work = {**_COLD, "again_s": 0.050}

@@ -105,3 +105,76 @@ def test_activities_of_a_profiler_become_columns():
     assert isinstance(one, GpuStep)
     assert (one.num_launches, one.num_waits) == (2.0, 0.0)
     assert one.pageable_s == pytest.approx(10e-9)
+
+
+class _Event:
+    """An event of a GPU whose clock is a counter of milliseconds."""
+
+    now_ms = 0.0
+
+    def __init__(self, *, enable_timing: bool):
+        assert enable_timing
+
+    def record(self, _stream: object) -> None:
+        self.at_ms = _Event.now_ms
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other: _Event) -> float:
+        return other.at_ms - self.at_ms
+
+
+class _Profiler:
+    def __init__(self, activities: list[str]):
+        self.calls = [activities[0]]
+        self.profiler = self
+        self.kineto_results = SimpleNamespace(events=lambda: self.seen)
+        self.seen: list[Any] = []
+
+    def prepare_trace(self) -> None:
+        self.calls.append("prepare")
+
+    def start_trace(self) -> None:
+        self.calls.append("start")
+
+    def stop_trace(self) -> None:
+        self.calls.append("stop")
+
+
+@pytest.fixture
+def gpu() -> SimpleNamespace:
+    kinds = SimpleNamespace(CUDA="cuda")
+    profiler = SimpleNamespace(ProfilerActivity=kinds, profile=_Profiler)
+    cuda = SimpleNamespace(
+        Event=_Event, current_stream=lambda _device: None, synchronize=lambda _device: None
+    )
+    return SimpleNamespace(cuda=cuda, profiler=profiler)
+
+
+def test_steps_end_when_the_gpu_comes_to_their_end(gpu: SimpleNamespace):
+    stamps = torch_gpu.Stamps(gpu, "cuda:0")
+    for _Event.now_ms in (10.0, 15.0, 27.0):
+        stamps.stamp()
+    assert stamps.steps_ns() == [5_000_000, 12_000_000]
+
+
+def test_a_profile_lays_steps_of_the_gpu_beside_what_the_profiler_saw(gpu: SimpleNamespace):
+    _Event.now_ms = 100.0
+    profile = torch_gpu.Profile(gpu, "cuda:0")
+    profile.begin()
+    stamps = torch_gpu.Stamps(gpu, "cuda:0")
+    for _Event.now_ms in (102.0, 104.0, 106.0, 108.0):
+        stamps.stamp()
+    started_ns = profile.origin_ns
+    profile.profiler.seen = [
+        _activity("before", started_ns + 500_000, 1_000_000),
+        _activity("kernel", started_ns + 3_000_000, 3_000_000),
+    ]
+    found = profile.end(stamps)
+    assert profile.profiler.calls == ["cuda", "prepare", "start", "stop"]
+    assert found["bounds_ns"] == [2_000_000, 4_000_000, 6_000_000, 8_000_000]
+    assert (found["kinds"], found["starts_ns"]) == ("k", [3_000_000])
+    one = gpu_step_of(found)
+    assert one is not None
+    assert (one.compute_s, one.step_s) == (pytest.approx(0.001), pytest.approx(0.002))
