@@ -339,6 +339,44 @@ def test_a_batch_that_a_loop_makes_itself_is_named_by_its_statement():
     assert ranked_causes(_found(*blocks)) == ()
 
 
+_CALLING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import observer
+sys.modules["_paceline_observer"] = observer
+import torch, torch_lines
+def nothing():
+    pass
+def batches():
+    for number in range(4):
+        for _ in range(1000):
+            nothing()
+        yield number
+def loop():
+    lines = torch_lines.Lines(torch)
+    for number in batches():
+        if number == 1:
+            lines.begin(*torch_lines.loop_frame(sys._getframe()))
+        if number == 3:
+            told = lines.end()
+    (key,) = [one for one in lines.calls if lines.calls[one] >= 1000]
+    whole_ns, called = lines.time_ns[key], lines.calls[key]
+    (one,) = [one for one in told if one["text"].startswith("for number")]
+    print(called, whole_ns - one["own_ns"] == min(whole_ns, called * lines.cost_ns[1]))
+loop()
+"""
+
+
+def test_what_tracing_adds_to_calls_is_no_time_of_a_statement(tmp_path: Path):
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(_CALLING)
+    observer = Path(paceline.__file__).parent / "watch" / "observer"
+    words = (sys.executable, "train.py", str(observer))
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    # The generator goes on twice, and is called back to go on each time.
+    assert ended.stdout.split() == ["2002", "True"], ended.stderr
+
+
 _BY_HAND = """
 import torch
 torch.set_num_threads(1)

@@ -51,7 +51,7 @@ class Lines:
         self.torch = torch
         self.time_ns = {}
         self.cpu_ns = {}
-        self.hits = {}
+        self.hits, self.calls = {}, {}
         self.elsewhere = {}
         self.away_ns = self.away_cpu_ns = 0
         self.depth = 0
@@ -59,7 +59,7 @@ class Lines:
         self.loop = None
         self.loop_line = 0
         self.statement_of = {}
-        self.num_inside = 0
+        self.num_inside = self.num_called = 0
         self._handles = []
         self._plain_backward = None
         self._last = {}
@@ -88,11 +88,11 @@ class Lines:
                 self._back()
 
         self.torch.autograd.backward = backward
-        self.cost_ns = cost_of_a_line()
+        self.cost_ns = (cost_of_a_line(), cost_of_a_call())
         if frame is not None and is_own(frame.f_code.co_filename):
             self.loop, self.loop_line = frame, loop_line or frame.f_lineno
             self._last[frame] = self._now(frame.f_lineno)
-            sys.settrace(lambda *_: None)
+            sys.settrace(self._called)
             frame.f_trace = self._line
         else:
             sys.settrace(self._call)
@@ -107,7 +107,7 @@ class Lines:
             handle.remove()
         self.torch.autograd.backward = self._plain_backward
         self.loop = None
-        return statements(self, self.cost_ns)
+        return statements(self, *self.cost_ns)
 
     def settle(self):
         """Forget the first steps, but for where models are called: loops beside that count whole.
@@ -119,7 +119,7 @@ class Lines:
             if node is not None:
                 table = self.statement_of.setdefault((file, first), {})
                 table.update(dict.fromkeys(range(node.lineno, node.end_lineno + 1), node.lineno))
-        self.time_ns, self.cpu_ns, self.hits = {}, {}, {}
+        self.time_ns, self.cpu_ns, self.hits, self.calls = {}, {}, {}, {}
         self.elsewhere = dict.fromkeys((key for key, gone in self.elsewhere.items() if gone), 0)
 
     def waits(self, is_begin):
@@ -137,6 +137,11 @@ class Lines:
             if self.depth == 0:
                 self.away_ns += clock() - self.away_since
                 self.away_cpu_ns += cpu_clock() - self.away_cpu_since
+
+    def _called(self, *_args):
+        """Each function that is called beside the loop, none of which is traced, comes here."""
+        if not self.depth:
+            self.num_called += 1
 
     def _call(self, frame, event, _arg):
         if self.depth or not is_own(frame.f_code.co_filename):
@@ -176,7 +181,8 @@ class Lines:
         self.cpu_ns[key] = self.cpu_ns.get(key, 0) + spent_cpu
         self.elsewhere[key] = self.elsewhere.get(key, 0) + gone
         self.hits[key] = self.hits.get(key, 0) + self.num_inside
-        self.num_inside = 0
+        self.calls[key] = self.calls.get(key, 0) + self.num_called
+        self.num_inside = self.num_called = 0
         self._last[frame] = self._now(line)
 
     def _now(self, line):
@@ -190,12 +196,7 @@ def cost_of_a_line():
         for _ in range(_NUM_TRIED):
             pass
 
-    def taken():
-        began = cpu_clock()
-        loop()
-        return cpu_clock() - began
-
-    plain = min(taken() for _ in range(_NUM_CALIBRATED))
+    plain = _fastest_ns(loop)
     trial, code = Lines(None), loop.__code__
     first = code.co_firstlineno
     lines = range(first, first + 4)
@@ -208,17 +209,44 @@ def cost_of_a_line():
         return trial._line
 
     sys.settrace(trace)
-    traced = min(taken() for _ in range(_NUM_CALIBRATED))
+    traced = _fastest_ns(loop)
     sys.settrace(None)
     return max(0, traced - plain) / (2 * _NUM_TRIED)
 
 
-def statements(lines, cost_ns):
+def cost_of_a_call():
+    """Nanoseconds that tracing adds to a call of a function that is not traced."""
+
+    def nothing():
+        pass
+
+    def loop():
+        for _ in range(_NUM_TRIED):
+            nothing()
+
+    plain = _fastest_ns(loop)
+    sys.settrace(Lines(None)._called)
+    traced = _fastest_ns(loop)
+    sys.settrace(None)
+    return max(0, traced - plain) / _NUM_TRIED
+
+
+def _fastest_ns(loop):
+    times = []
+    for _ in range(_NUM_CALIBRATED):
+        began = cpu_clock()
+        loop()
+        times.append(cpu_clock() - began)
+    return min(times)
+
+
+def statements(lines, cost_ns, call_ns=0.0):
     """Times of lines counted to the statements of the loop, or of the functions, that hold them.
 
     Args:
         lines: What was timed.
         cost_ns: What tracing adds to a line.
+        call_ns: What it adds to a call.
 
     Returns:
         Mappings with ``file``, ``line``, ``end``, ``own_ns`` by the clock, ``cpu_ns``, ``away_ns``
@@ -241,7 +269,7 @@ def statements(lines, cost_ns):
             },
         )  # fmt: skip
         key = (file, first, line)
-        added = cost_ns * lines.hits[key]
+        added = cost_ns * lines.hits[key] + call_ns * lines.calls[key]
         one["own_ns"] += max(0.0, spent - added)
         one["cpu_ns"] += max(0.0, lines.cpu_ns[key] - added)
         one["away_ns"] += elsewhere[key]
