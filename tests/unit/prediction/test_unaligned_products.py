@@ -16,6 +16,7 @@ from paceline.model.reading.load import load_workload
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.unaligned_products import begin_bytes
 from paceline.prediction.prediction import Points
+from paceline.prediction.step.breakdown import break_down
 from paceline.prediction.step.one_pass import predict_pass
 
 H200 = DeviceTable.from_devices([find_device(load_catalog(), "H200 SXM")])
@@ -58,3 +59,15 @@ def test_padding_takes_the_narrow_loads_away() -> None:
 def test_compilers_and_vector_units_do_not_mind(changes: dict[str, str]) -> None:
     how = replace(EAGER, **changes)
     assert step_s(50257, how) == pytest.approx(step_s(50264, how), rel=0.01)
+
+
+def test_what_an_odd_width_costs_is_named() -> None:
+    """In a breakdown, so that who reads it can pad."""
+
+    def limits(words: int) -> set[str | None]:
+        entry = f"transformer:layers=2,hidden=768,heads=12,vocab={words}"
+        lowered = lower(load_workload(entry).passes[0].graph, EAGER)
+        return {one.limit for one in break_down(lowered, H200, batch=16, seq=1024).ops}
+
+    assert "odd width" in limits(50257)
+    assert "odd width" not in limits(50304)

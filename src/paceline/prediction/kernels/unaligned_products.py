@@ -13,6 +13,7 @@ Source:
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import Configuration, CostTable
@@ -23,6 +24,7 @@ from paceline.prediction.features import Array
 
 #: What a load of full width reads.
 _WIDE_BYTES = 16
+_MAKER = "NVIDIA"
 #: Where the shape numbers of a product have its rows, columns and depth.
 _SIZES = slice(1, 4)
 
@@ -42,12 +44,11 @@ def no_faster_unaligned(
         calibration: What such kernels reach.
         library: Whose kernels run.
     """
-    runs_as_written = configuration.compiler == "eager" and configuration.widths == "as-written"
-    if library != "torch" or not runs_as_written or configuration.is_served:
+    if library != "torch":
         return busy_s
     per_clock = _flop_per_clock(costs, configuration, calibration)
     rows = np.flatnonzero(np.isfinite(per_clock))
-    is_nvidia = np.array([maker == "NVIDIA" for maker, _ in devices.kinds])
+    is_nvidia = np.array([maker == _MAKER for maker, _ in devices.kinds])
     if not rows.size or not is_nvidia.any():
         return busy_s
     clocks_per_s = np.where(is_nvidia, devices.num_sms * devices.boost_clock_hz, np.nan)
@@ -74,9 +75,12 @@ def _flop_per_clock(
 def begin_bytes(costs: CostTable, configuration: Configuration) -> FloatArray:
     """The multiple of bytes at which all rows of a product's operands begin, at most 16, (R,).
 
-    Only sizes that do not follow the batch are widths of rows. What is no product, or runs on
-    vector units, has full width.
+    Only sizes that do not follow the batch are widths of rows. What is no product, runs on vector
+    units, or is padded by a compiler, an engine or its trainer, has full width.
     """
+    runs_as_written = configuration.compiler == "eager" and configuration.widths == "as-written"
+    if not runs_as_written or configuration.is_served:
+        return np.full(len(costs.kind), float(_WIDE_BYTES))
     sizes = costs.dims[:, _SIZES, 0]
     is_fixed = ~costs.dims[:, _SIZES, 1:].any(axis=2) & (sizes > 1)
     element = _element_bytes(costs)[:, None]
@@ -87,6 +91,14 @@ def begin_bytes(costs: CostTable, configuration: Configuration) -> FloatArray:
     )
     is_product = (costs.kind == OpKind.MATMUL) & on_matrix_units
     return np.where(is_product, begins, float(_WIDE_BYTES))
+
+
+def has_narrow_loads(
+    costs: CostTable, devices: DeviceTable, configuration: Configuration
+) -> npt.NDArray[np.bool_]:
+    """Whether a row runs in kernels with narrow loads on the first device, (R,)."""
+    is_nvidia = devices.kinds[0][0] == _MAKER
+    return (begin_bytes(costs, configuration) < _WIDE_BYTES) & is_nvidia
 
 
 def _element_bytes(costs: CostTable) -> FloatArray:

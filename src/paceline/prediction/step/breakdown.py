@@ -14,6 +14,7 @@ from paceline.prediction.calibration.fitted import Calibration, builtin_calibrat
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import OpShapes, OpTimes, evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
+from paceline.prediction.kernels.unaligned_products import has_narrow_loads
 from paceline.prediction.memory.peak import peak_by_owner_bytes
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import waits_of
@@ -24,7 +25,7 @@ from paceline.values import dataclass
 #: An op that takes more than so many times its physical bound is held back by neither limit.
 _OVERHEAD_FACTOR = 3.0
 
-Limit = Literal["compute", "bandwidth", "overhead"]
+Limit = Literal["compute", "bandwidth", "overhead", "odd width"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,8 @@ class OpShare:
         moved_bytes: Device-memory bytes of all of them.
         device_s: Time of all of them; None without a device, as below.
         time_frac: Share of the device's busy time.
-        limit: Which physical bound holds it back; ``overhead`` where it is far from both.
+        limit: Which physical bound holds it back; ``overhead`` where it is far from both, and
+            ``odd width`` where that is as its rows begin at no multiple of 16 bytes.
         bound_frac: Physical bound over predicted time.
     """
 
@@ -179,6 +181,7 @@ class _Rows:
         flop: In total.
         moved_bytes: In total.
         seconds: In total; None without a device.
+        is_narrow: Whether kernels with narrow loads run it; nowhere without a device.
     """
 
     costs: CostTable
@@ -187,6 +190,7 @@ class _Rows:
     flop: FloatArray
     moved_bytes: FloatArray
     seconds: FloatArray | None
+    is_narrow: npt.NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -209,6 +213,9 @@ class _Rows:
             flop=_totals(costs, shapes, shapes.flop),
             moved_bytes=_totals(costs, shapes, shapes.moved_bytes),
             seconds=seconds,
+            is_narrow=np.zeros(len(costs.kind), bool)
+            if device is None
+            else has_narrow_loads(costs, device, lowered.configuration),
         )
 
     def largest(self, num_rows: int) -> list[int]:
@@ -231,7 +238,7 @@ def _memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, 
 
 def _op_share(rows: _Rows, row: int) -> OpShare:
     costs, seconds, kind = rows.costs, rows.seconds, OpKind(int(rows.costs.kind[row]))
-    limit, bound_frac = (None, None) if rows.times is None else _limit(rows.shapes, rows.times, row)
+    limit, bound_frac = (None, None) if rows.times is None else _limit(rows, rows.times, row)
     return OpShare(
         kind=_word(kind.name),
         phase=_word(Phase(int(costs.phase[row])).name),
@@ -247,13 +254,13 @@ def _op_share(rows: _Rows, row: int) -> OpShare:
     )
 
 
-def _limit(shapes: OpShapes, times: OpTimes, row: int) -> tuple[Limit, float]:
+def _limit(rows: _Rows, times: OpTimes, row: int) -> tuple[Limit, float]:
     compute_s = float(times.bounds.compute_s[0, 0, row])
     memory_s = float(times.bounds.memory_s[0, 0, row])
-    bound_s = max(compute_s, memory_s) * float(shapes.launches[0, row])
+    bound_s = max(compute_s, memory_s) * float(rows.shapes.launches[0, row])
     frac = bound_s / max(float(times.device_s[0, 0, row]), 1e-12)
     if frac * _OVERHEAD_FACTOR < 1:
-        return "overhead", frac
+        return ("odd width" if rows.is_narrow[row] else "overhead"), frac
     return ("compute" if compute_s > memory_s else "bandwidth"), frac
 
 

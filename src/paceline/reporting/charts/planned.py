@@ -289,7 +289,7 @@ def ops_chart(broken_down: PassBreakdown) -> Chart | None:
     points.sort(key=lambda point: -total_ms[point["op"]])
     if not points:
         return None
-    limits = ["compute", "bandwidth", "overhead"]
+    limits = ["compute", "bandwidth", "overhead", "odd width"]
     spec = _bars(points, "op", "ms", "ms of a step", "limit", limits)
     return Chart(
         title="Where the time goes",

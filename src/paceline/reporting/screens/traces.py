@@ -9,7 +9,7 @@ from itertools import groupby
 from paceline.model.live_bytes import MemoryCourse
 from paceline.prediction.comparison import ComparedFigure, PassComparison
 from paceline.prediction.memory.remedies import MemoryRemedy
-from paceline.prediction.step.breakdown import OpShare, OwnerBytes, PassBreakdown
+from paceline.prediction.step.breakdown import Limit, OpShare, OwnerBytes, PassBreakdown
 from paceline.prediction.step.roofline_position import RooflinePosition
 from paceline.reporting.tables import ABSENT, Column, Table, cut, markdown_table, text_table
 from paceline.units import format_bytes, format_count, format_duration, format_percent
@@ -44,6 +44,13 @@ class TracedPasses:
     positions: Sequence[RooflinePosition]
     compared_with: str
     comparisons: Sequence[PassComparison]
+
+
+#: Limit of products whose rows begin anywhere, and what helps.
+_ODD: Limit = "odd width"
+_ODD_HINT = (
+    "odd width: rows of no multiple of 16 bytes; pad them (--rewrite widths=padded), or compile"
+)
 
 
 def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
@@ -143,8 +150,11 @@ def _position_line(traced: TracedPasses, number: int) -> list[str]:
         return []
     place, device = traced.positions[number], traced.passes[number].device
     shares = " · ".join(
-        f"{limit} {format_percent(frac)}" for limit, frac in place.time_frac_by_limit.items()
+        f"{limit} {format_percent(frac)}"
+        for limit, frac in place.time_frac_by_limit.items()
+        if frac or limit != _ODD
     )
+    odd = [_ODD_HINT] if place.time_frac_by_limit.get(_ODD) else []
     side = "bandwidth" if place.flop_per_byte < place.ridge_flop_per_byte else "compute"
     return [
         f"roofline of {device}: {side} side, {place.flop_per_byte:.0f} FLOP/B against a ridge at "
@@ -154,6 +164,7 @@ def _position_line(traced: TracedPasses, number: int) -> list[str]:
         f"{format_percent(place.reached_bytes_per_s / place.memory_bytes_per_s)} of "
         f"{format_bytes(place.memory_bytes_per_s)}/s",
         f"busy time held back by {shares}",
+        *odd,
     ]
 
 
