@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.watch.watched import script
 
 import paceline
 from paceline.watch.diagnosis.blocks import Crowd, found_in
 from paceline.watch.diagnosis.causes import ranked_causes, without_gain
 from paceline.watch.diagnosis.diagnosing import diagnosis_of, is_crowded, try_in_script
-from paceline.watch.events import RankEvents
+from paceline.watch.events import RankEvents, read_run
 from paceline.watch.folder import new_run
 from paceline.watch.observer import trial_plan
 
@@ -447,3 +448,20 @@ def test_copies_of_pinned_memory_that_nothing_hides_are_named():
     blocks = (_block("own", 10.0), _block("replay", 10.0))
     (cause,) = ranked_causes(_found(*blocks, facts={"pinned": True}, gpu_steps=[copies]))
     assert (cause.kind, 1e3 * cause.step_s.mid) == ("copies", pytest.approx(9.0, rel=0.01))
+
+
+@pytest.mark.parametrize("how", ["fed", "unfed"])
+def test_three_steps_of_an_imitated_gpu_are_recorded_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    run = new_run(script("imitated_gpu.py", how), folder=tmp_path)
+    found, failed = try_in_script(run, limit_s=5.0)
+    (rank,) = read_run(run.folder).training
+    said = diagnosis_of(run, found, failed)
+    assert (failed, said.is_whole) == ((), True)
+    assert rank.last("trial")["name"] == "profile"
+    assert len(rank.last("gpu_steps")["bounds_ns"]) == 4
+    assert said.gpu is not None
+    assert 0.0 < said.gpu.compute_s < said.gpu.step_s

@@ -44,5 +44,6 @@ def script(name: str, *arguments: str) -> tuple[str, ...]:
 
 
 def _quiet() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "RANK", "WORLD_SIZE")}
+    left_out = ("PYTHONPATH", "PYTHONUNBUFFERED", "RANK", "WORLD_SIZE")
+    kept = {k: v for k, v in os.environ.items() if k not in left_out}
     return {**kept, "OMP_NUM_THREADS": "1"}
