@@ -138,3 +138,19 @@ def test_a_compiler_makes_again_what_products_do_not_read_in_backward():
     tokens, width, hidden, blocks = 2048, 4096, 14_336, 32
     by_hand = 2 * tokens * (blocks * (hidden + 2 * width) + width)
     assert _saved_bytes("eager", tokens) - _saved_bytes("compiled", tokens) == by_hand
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("model", ["gpt2", "torchvision:convnext_tiny", "torchvision:swin_t"])
+def test_nothing_waits_for_a_backward_pass_that_does_not_read_it(model, precision):
+    """A layer that reads a narrow copy saves that copy, not what it was cast from."""
+    how = Configuration(precision=precision, training_format="autocast", results="dropped")
+    program = rewritten(load_workload(model).passes[0].graph, how)
+    stores, first = program.stores, program.first_backward()
+    waits = (stores.owner == Owner.ACTIVATION) & (stores.birth >= 0)
+    waits &= program.position_of(stores.birth) < first
+    waits &= program.position_of(stores.death) >= first
+    late = program.ops.position >= first
+    for accesses in (program.reads, program.writes):
+        waits[accesses.storage[late[accesses.op]]] = False
+    assert not waits.any()

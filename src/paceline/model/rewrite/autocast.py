@@ -193,12 +193,20 @@ def _later(program: Program, ops: IntArray, other: int) -> IntArray:
 
 
 def _shortened_deaths(before: Program, after: Program) -> IntArray:
-    """A storage that died with its last use now dies with the last use that is left."""
+    """A storage that died with its last use now dies with the last use that is left.
+
+    So does one that backward alone held, which lets go of it once the whole node has run: it holds
+    the copy instead.
+    """
     death, last = before.stores.death, before.last_use()
     count = len(before.stores)
     remaining = after.last_use()[:count]
     is_held = before.stores.owner != Owner.ACTIVATION
-    changed = np.flatnonzero((death == last) & (last >= 0) & (remaining != last) & ~is_held)
+    in_backward = before.ops.phase == Phase.BACKWARD
+    for_backward = in_backward[last] & in_backward[np.minimum(death, len(in_backward) - 1)]
+    for_backward &= (death < len(in_backward)) & (after.ops.phase[remaining] == Phase.FORWARD)
+    is_free = (death == last) | for_backward
+    changed = np.flatnonzero(is_free & (last >= 0) & (remaining != last) & ~is_held)
     shortened = death.copy()
     shortened[changed] = remaining[changed]
     return shortened
