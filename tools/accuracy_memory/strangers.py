@@ -34,6 +34,8 @@ _CHANCES = (-0.001, 0.1, 0.3, 0.5, 0.7, 0.86, 0.94, 0.99, 1.0)
 MIN_ROWS = 5
 #: Doubts of a peak beyond its law's, by more than rounding.
 _MORE = 1.001
+#: What neither a trainer's code nor the lengths of texts settle: one width, of all their sources.
+_UNSETTLED = "lengths, rough"
 #: Sources whose gigabytes are 10^9 bytes, and remarks that say so; others' are 2^30 (README of the
 #: tables).
 _DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
@@ -100,6 +102,7 @@ def joined(rows: Path, answers: Path) -> pd.DataFrame:
     log_ratio = np.log(found.memory_mid_bytes / found.measured_bytes)
     found["log_ratio"] = log_ratio.where(known)
     found["peaks"] = _known_by(rows)
+    found["width_of"] = found.peaks.replace(["lengths", "rough"], _UNSETTLED)
     return found
 
 
@@ -138,7 +141,7 @@ def is_covered(rows: pd.DataFrame, widths: Mapping[str, float]) -> pd.Series:
 
     What a driver adds to small processes is in doubt by more than any law of peaks.
     """
-    law = rows.peaks.map(widths).astype(float)
+    law = rows.width_of.map(widths).astype(float)
     below, above = (np.maximum(one, Z_80 * law) for one in _own_doubts(rows))
     return (rows.log_ratio <= below) & (-rows.log_ratio <= above)
 
@@ -160,9 +163,9 @@ def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
     known = rows[rows.log_ratio.notna()]
     below, above = _own_doubts(known)
     known = known[(below == 0.0) & (above == 0.0)]
-    errors = known.log_ratio.abs().groupby([known.peaks, known.origin])
+    errors = known.log_ratio.abs().groupby([known.width_of, known.origin])
     widths = errors.quantile(0.8)[errors.size() >= MIN_ROWS] / Z_80
-    return {str(name): float(one) for name, one in widths.groupby("peaks").median().items()}
+    return {str(name): float(one) for name, one in widths.groupby("width_of").median().items()}
 
 
 def spread_lines(rows: pd.DataFrame) -> Iterator[str]:
@@ -171,7 +174,7 @@ def spread_lines(rows: pd.DataFrame) -> Iterator[str]:
     yield "| peaks | rows | sources | log sigma | without one source |"
     yield "|---|--:|--:|--:|---|"
     for name, sigma in spreads(used).items():
-        part = used[used.peaks == name]
+        part = used[used.width_of == name]
         sources = sorted(set(part.origin))
         left = [spreads(used[used.origin != one]).get(name, np.nan) for one in sources]
         low, high = np.nanmin(left), np.nanmax(left)

@@ -78,15 +78,21 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
     return _planned_memory(cell, steps).spread(log_sigma)
 
 
-def peaks_shown(peaks: Peaks, memory_kind: str) -> Peaks:
-    """How well the figure of a row is known: live blocks are there at the longest step alone.
+def peaks_shown(peaks: Peaks, memory_kind: str) -> str:
+    """How well the figure of a row is known, as ``data/peak_spreads.csv`` calls it.
 
-    What an allocator holds depends on every length that came before it, too.
+    Live blocks are there at the longest step alone; what an allocator holds depends on every length
+    that came before it, too. What a driver shows has libraries' buffers and segments that nobody
+    needs in it, which a trainer's code does not settle (docs/decisions/0195).
 
     >>> peaks_shown("lengths", "allocated"), peaks_shown("lengths", "reserved")
     ('derived', 'lengths')
+    >>> peaks_shown("derived", "reserved"), peaks_shown("derived", "")
+    ('derived', 'driver')
     """
-    return "derived" if (peaks, memory_kind) == ("lengths", "allocated") else peaks
+    if peaks == "lengths":
+        return "derived" if memory_kind == "allocated" else peaks
+    return "driver" if peaks == "derived" and memory_kind not in _KINDS else peaks
 
 
 def _planned_memory(cell: Cell, steps: Steps) -> RankMemory:

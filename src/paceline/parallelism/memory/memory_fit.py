@@ -15,7 +15,6 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from paceline.model.graph.costs import Peaks
 from paceline.model.graph.graph import FloatArray
 from paceline.shipped import shipped_rows
 
@@ -27,12 +26,14 @@ Z_95 = NormalDist().inv_cdf(0.95)
 _SPREADS = "peak_spreads.csv"
 
 
-def peak_log_sigma(peaks: Peaks) -> float:
+def peak_log_sigma(peaks: str) -> float:
     """Standard deviation that the log of a predicted peak has at least, by what is known of it.
 
-    >>> kinds: tuple[Peaks, ...] = ("measured", "derived", "lengths", "rough")
-    >>> sorted(kinds, key=peak_log_sigma)
-    ['measured', 'derived', 'lengths', 'rough']
+    Args:
+        peaks: As `Configuration.peaks` has it, or ``driver`` where a driver's figure is meant.
+
+    >>> sorted(("lengths", "driver", "measured", "derived"), key=peak_log_sigma)
+    ['measured', 'derived', 'driver', 'lengths']
     """
     known = {row["peaks"]: float(row["log_sigma"]) for row in shipped_rows("parallelism", _SPREADS)}
     return known[peaks]
