@@ -48,9 +48,7 @@ class TracedPasses:
 
 #: Limit of products whose rows begin anywhere, and what helps.
 _ODD: Limit = "odd width"
-_ODD_HINT = (
-    "odd width: rows of no multiple of 16 bytes; pad them (--rewrite widths=padded), or compile"
-)
+_ODD_HINT = "odd width: rows of no multiple of 16 bytes; compile, or pad them (widths=padded)"
 
 
 def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
