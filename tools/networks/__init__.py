@@ -34,7 +34,7 @@ _SCHEMES = {
     "published_sequences": "sequences", "published_speech": "speech",
     "published_tables": "tables", "published_volumes": "volumes", "published_graphs": "messages",
     "published_series": "series", "published_fields": "fields", "published_gans": "adversarial",
-    "published_classes": "classes",
+    "published_classes": "classes", "published_detectors": "darknet", "published_points": "points",
 }  # fmt: skip
 
 

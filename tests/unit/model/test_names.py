@@ -157,6 +157,8 @@ GPT3 = "transformer:layers=96,hidden=12288,heads=96,vocab=50257,positions=2048,t
         ("NeRF", "published_fields:nerf"), ("PatchTST", "published_series:patchtst_weather"),
         ("two-tower", "published_tables:two_tower"), ("reranker", "hf:bge-m3"),
         ("TabTransformer", "published_tables:tab_transformer"), ("TrOCR", "hf:trocr-base"),
+        ("YOLOv3", "published_detectors:yolov3"), ("pix2pix", "published_gans:pix2pix"),
+        ("PointNet", "published_points:pointnet"), ("nnU-Net", "published_volumes:unet3d"),
         ("Florence-2", "hf:florence-2-large"), ("Mask2Former", "hf:mask2former-swin-small"),
     ],
 )  # fmt: skip
@@ -168,7 +170,10 @@ def test_a_word_of_a_newcomer_means_what_users_expect(typed, entry):
     ("typed", "choices"),
     [("cnn", ("mnist-cnn", "resnet50")), ("gpt", ("gpt2", "gpt-oss-20b")),
      ("Llama 3.2", ("llama-3.2-1b", "llama-3.2-3b")), ("ChatGPT", ("gpt-oss-120b",)),
-     ("transformer", ("bert-base", "gpt2"))],
+     ("transformer", ("bert-base", "gpt2")), ("PointNet++", ("published_points:pointnet",)),
+     ("YOLOv7", ("published_yolo:yolov8m",)),
+     ("AlphaFold 3", ("published_folding:alphafold2_384",)),
+     ("XTTS-v2", ("published_frames:tacotron2",))],
 )  # fmt: skip
 def test_a_word_of_several_lists_what_to_choose_from(typed, choices):
     with pytest.raises(UnknownNameError, match="names no single model") as caught:
@@ -210,3 +215,13 @@ def test_a_file_that_is_missing_or_of_no_model_is_said_to_be_so(tmp_path: Path) 
     goal.write_text("batch = 1\n", encoding="utf-8")
     with pytest.raises(UnknownNameError, match="describes no model"):
         entry_of(str(goal))
+
+
+@pytest.mark.parametrize("typed", ["e5-mistral-7b", "Qwen/Qwen3-Reranker-4B"])
+def test_what_embeds_or_ranks_texts_reads_them_and_writes_none(typed: str) -> None:
+    reader, writer = (load_workload(name, task="infer") for name in (typed, entry_of(typed)))
+    assert [one.name for one in reader.passes] == ["forward"]
+    assert reader.passes[0].graph is writer.passes[0].graph
+    assert writer.generates
+    assert not reader.generates
+    assert reader.sample_unit == "sequences"

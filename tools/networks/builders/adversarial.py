@@ -1,4 +1,4 @@
-"""Two networks that are trained against each other: StyleGAN2 and CycleGAN."""
+"""Networks that are trained against each other: StyleGAN2, CycleGAN and pix2pix."""
 
 import torch
 import torch.nn.functional as F
@@ -171,11 +171,13 @@ def _translator():
     )  # fmt: skip
 
 
-def _patch_judge(inputs=3):
+def _patch_judge(inputs=3, norm=nn.InstanceNorm2d):
     """The discriminator of patches of 70 pixels, 2,764,737 numbers of three channels."""
+    has_bias = norm is nn.InstanceNorm2d
     layers = [nn.Conv2d(inputs, 64, 4, 2, 1), nn.LeakyReLU(0.2, True)]
     for a, b, stride in ((64, 128, 2), (128, 256, 2), (256, 512, 1)):
-        layers += [nn.Conv2d(a, b, 4, stride, 1), nn.InstanceNorm2d(b), nn.LeakyReLU(0.2, True)]
+        product = nn.Conv2d(a, b, 4, stride, 1, bias=has_bias)
+        layers += [product, norm(b), nn.LeakyReLU(0.2, True)]
     return nn.Sequential(*layers, nn.Conv2d(512, 1, 4, 1, 1))
 
 
@@ -218,7 +220,70 @@ class CycleGan:
         self.optimizers[1].step()
 
 
+class _UNet(nn.Module):
+    """The U-Net of 256 pixels, eight times halved: 54,413,955 numbers."""
+
+    def __init__(self):
+        super().__init__()
+        pairs = list(zip((3, 64, 128, 256, 512, 512, 512, 512), (64, 128, 256, *[512] * 5)))
+        self.down = nn.ModuleList(nn.Conv2d(a, b, 4, 2, 1, bias=False) for a, b in pairs)
+        ways = reversed([(b if n == 7 else 2 * b, a) for n, (a, b) in enumerate(pairs)])
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(a, b, 4, 2, 1, bias=b == 3) for a, b in ways
+        )  # fmt: skip
+        self.down_norms = nn.ModuleList(nn.BatchNorm2d(b) for _, b in pairs[1:-1])
+        self.up_norms = nn.ModuleList(nn.BatchNorm2d(way.out_channels) for way in self.up[:-1])
+
+    def forward(self, x):
+        levels = [self.down[0](x)]
+        for number, down in enumerate(self.down[1:]):
+            x = down(F.leaky_relu(levels[-1], 0.2))
+            levels.append(self.down_norms[number](x) if number < len(self.down_norms) else x)
+        x = levels.pop()
+        for up, norm in zip(self.up, self.up_norms):
+            x = torch.cat([levels.pop(), norm(up(F.relu(x)))], 1)
+        return torch.tanh(self.up[-1](F.relu(x)))
+
+
+class Pix2Pix:
+    """pix2pix at 256×256 (Isola et al. 2017, arXiv:1611.07004): a U-Net and a judge of pairs.
+
+    54.414 M and 2.769 M numbers, as junyanz/pytorch-CycleGAN-and-pix2pix prints (recalled
+    2026-11-27).
+    """
+
+    has_one_size, side, described = True, 256, "pairs of pictures of 256×256"
+
+    def __init__(self):
+        judge = _patch_judge(6, nn.BatchNorm2d)
+        self.model = _Players({"g": _UNet(), "d": judge})
+        self.optimizers = [torch.optim.Adam(m.parameters()) for m in self.model.values()]
+        self.phases = [("discriminator", 1, self._update_d), ("generator", 1, self._update_g)]
+
+    def inputs(self, batch):
+        """A picture and what it is to become; the picture alone where nothing is trained."""
+        pictures = torch.empty(batch, 3, 256, 256), torch.empty(batch, 3, 256, 256)
+        return pictures if self.model.training else pictures[:1]
+
+    def _update_d(self, model, inputs):
+        target, source = inputs
+        model["d"].zero_grad()
+        fake = model["d"](torch.cat([source, model["g"](source).detach()], 1))
+        real = model["d"](torch.cat([source, target], 1))
+        (F.softplus(fake).mean() + F.softplus(-real).mean()).backward()
+        self.optimizers[1].step()
+
+    def _update_g(self, model, inputs):
+        target, source = inputs
+        model["g"].zero_grad()
+        fake = model["g"](source)
+        told = model["d"](torch.cat([source, fake], 1))
+        (F.softplus(-told).mean() + 100.0 * F.l1_loss(fake, target)).backward()
+        self.optimizers[0].step()
+
+
 MODELS = {
+    "pix2pix": Pix2Pix,
     "stylegan2_1024": lambda: StyleGan2(1024, 32_768),
     "stylegan2_256": lambda: StyleGan2(256, 16_384),
     "cyclegan": CycleGan,

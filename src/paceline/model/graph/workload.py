@@ -6,6 +6,7 @@ networks; reinforcement learning rolls out and then updates. Each is passes × r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from paceline.errors import InvalidInputError
@@ -137,6 +138,11 @@ class Workload:
     def reads_by(self) -> str:
         """The pass that an answer begins with."""
         return "encode" if self.encodes else "prefill"
+
+    def read_whole(self) -> Workload:
+        """The same where a request is answered by reading it, as texts are embedded or ranked."""
+        read = replace(next(one for one in self.passes if one.name == "prefill"), name="forward")
+        return replace(self, passes=(read,), sample_unit="sequences")
 
     @property
     def has_fixed_length(self) -> bool:

@@ -22,14 +22,19 @@ _POINT_OF_SIZE = re.compile(r"(?<=\d)_(?=\d+b\b)")
 #: What may follow a word for a model, and says no more.
 _NOUN = re.compile(r"(model|network|classifier|architecture)s?$")
 
+#: Words in the names of releases that turn texts into vectors or scores, and write none.
+_READERS = re.compile(r"(^|[-_/])(embed(ding)?s?|rerank(er)?|e5|gte|bge|simcse)(?=[-_.]|$)", re.I)
+
 
 def name_key(name: str) -> str:
     """``name`` in lower case; what separates two digits stays, as an underscore.
 
     >>> name_key("RegNetY-1.6GF"), name_key("regnet_y_1_6gf"), name_key("regnet_y_16gf")
     ('regnety1_6gf', 'regnety1_6gf', 'regnety16gf')
+    >>> name_key("PointNet++")
+    'pointnetplusplus'
     """
-    return _SEPARATORS.sub("", _BETWEEN_DIGITS.sub("_", name.lower()))
+    return _SEPARATORS.sub("", _BETWEEN_DIGITS.sub("_", name.lower().replace("+", "plus")))
 
 
 def word_keys(name: str) -> tuple[str, str]:
@@ -40,6 +45,15 @@ def word_keys(name: str) -> tuple[str, str]:
     """
     key = name_key(without_owner(name.replace("×", "x")))
     return key, _NOUN.sub("", key)
+
+
+def reads_only(name: str) -> bool:
+    """Whether a name is that of a model whose answers are vectors or scores of whole texts.
+
+    >>> reads_only("Qwen/Qwen3-Embedding-8B"), reads_only("e5-mistral-7b"), reads_only("qwen3-8b")
+    (True, True, False)
+    """
+    return _READERS.search(name) is not None
 
 
 def without_owner(name: str) -> str:

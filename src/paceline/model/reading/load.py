@@ -17,7 +17,7 @@ from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload
 from paceline.model.names.lookup import entry_of, reading_of
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
-from paceline.model.names.spelling import name_key
+from paceline.model.names.spelling import name_key, reads_only
 from paceline.model.names.zoo_facts import ZooFacts, zoo_facts
 from paceline.model.ops.optable import UPDATE
 from paceline.model.rewrite.optimizer import (
@@ -344,6 +344,8 @@ def _at_length(workload: Workload, seq: int) -> Workload:
 
 def _meant(typed: str, workload: Workload) -> Workload:
     """The workload with what was typed before its title, where the two are not one name."""
+    if reads_only(typed) and workload.generates and not workload.encodes:
+        workload = workload.read_whole()
     room, _, name = workload.name.rpartition(":")
     is_same = name_key(typed) == name_key(name)
     shown = workload.title

@@ -289,8 +289,8 @@ class _WithModel:
     def __init__(self, model):
         self.model = model
         # What a user's model calls a kind may be anything else.
-        is_language = getattr(model, "kind", "") == "language"
-        self.kind = "language" if is_language else "features"
+        kind = getattr(model, "kind", "")
+        self.kind = kind if kind in ("language", "image") else "features"
         for name in ("inputs", "loss", "optimizer", "step"):
             if callable(getattr(model, name, None)):
                 setattr(self, name, getattr(model, name))
