@@ -118,3 +118,19 @@ def test_few_names_are_told_where_none_is_near_and_many_are_listed_by_a_command(
     assert listed.hint == "list them with `paceline devices`"
     none = UnknownNameError.from_name("option", "--jsn", (), command="paceline stack --help")
     assert none.hint == "list them with `paceline stack --help`"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("scale resnet50 --device a100 --batch few", "'few' is not a whole number"),
+        ("bill aws/p5.48xlarge 2h --interruptions few", "'few' is not a number"),
+        ("diagnose", "`paceline diagnose -- python train.py`"),
+        ("run", "`paceline run -- python train.py`"),
+    ],
+)
+def test_a_message_has_the_words_and_the_verb_of_who_asked(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    assert message in capsys.readouterr().err

@@ -312,11 +312,17 @@ def _speaking_of(word: str, context: click.Context | None) -> list[str]:
     return [flag for flag, told in helps if spelled in told.lower().replace("-", "_")]
 
 
+#: Kinds of values in the words of the library that reads the line, and in plain ones.
+_PLAIN_KINDS = {"a valid integer": "a whole number", "a valid float": "a number"}
+
+
 def _unusable(error: click.ClickException, path: str) -> InvalidInputError:
     """What cannot be used; ``path`` names the command where the error does not."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else path
     text = error.format_message().rstrip(".")
+    for kind, plain in _PLAIN_KINDS.items():
+        text = text.replace(kind, plain)
     return InvalidInputError(
         text[:1].lower() + text[1:], hint=f"`{path} --help` lists what it takes"
     )

@@ -203,8 +203,12 @@ def _signals() -> Iterator[_Signals]:
             signal.signal(number, handler)
 
 
-def command_words(command: Sequence[str]) -> tuple[str, ...]:
+def command_words(command: Sequence[str], *, verb: str = "run") -> tuple[str, ...]:
     """The words of a command.
+
+    Args:
+        command: As typed after ``--``.
+        verb: Of paceline, that was to start it.
 
     Raises:
         InvalidInputError: There is none.
@@ -212,6 +216,6 @@ def command_words(command: Sequence[str]) -> tuple[str, ...]:
     if not command:
         raise InvalidInputError(
             "there is no command to run",
-            hint="write it after `--`: `paceline run -- python train.py`",
+            hint=f"write it after `--`: `paceline {verb} -- python train.py`",
         )
     return tuple(command)

@@ -52,7 +52,7 @@ def diagnose(
             f"{limit} is too short to try anything",
             hint=f"--limit takes {_LEAST_LIMIT_S:g}s or more; 90s does for steps of 100 ms",
         )
-    run = new_run(command_words(command), folder=runs)
+    run = new_run(command_words(command, verb="diagnose"), folder=runs)
     say = on_notice or (lambda _: None)
     say(f"run {run.id}: what the script prints goes to {run.folder}/output.txt")
     found, failed = try_in_script(run, limit_s=limit_s, say=say)
