@@ -79,7 +79,8 @@ class Capture:
         if self.is_done or not self._segments[-1]:
             return
         called = [call["module"] for call in self._segments[-1]]
-        if _is_clear(called) and any(_is_same_pass(one, called) for one in self._segments[:-1]):
+        is_again = any(_is_same_pass(one, called) for one in self._segments[:-1])
+        if is_again and observer.quietly(_is_clear, called):
             del self._segments[:-1]
         self._segments.append([])
 
@@ -243,7 +244,10 @@ def _is_same_pass(segment, modules):
 def _is_clear(modules):
     """Whether modules have no gradients: none at all, or zeros in what comes last."""
     found = [p.grad for m in modules for p in m.parameters() if p.grad is not None]
-    return not found or not bool(found[-1].any())
+    if not found:
+        return True
+    last = found[-1].to_local() if hasattr(found[-1], "to_local") else found[-1]
+    return not bool(last.any())
 
 
 def _one_microbatch(segments):
