@@ -20,5 +20,5 @@ for x, y in data:
     opt.zero_grad()
     loss.backward()
     opt.step()
-    print(rank, repr(loss.item()), flush=True)
+    print(f"{rank} {loss.item()!r}\n", end="", flush=True)  # At once: torchrun buffers nothing.
 dist.destroy_process_group()
