@@ -7,6 +7,7 @@ hand. Denoisers: the weights of the U-Net or transformer.
 import pytest
 from tests.unit.model.traced import trace_here
 
+from paceline.model.graph.graph import monomials
 from paceline.model.names.registry import known_models, names_of
 from paceline.model.names.shipped_graphs import is_built_here
 from paceline.model.names.zoo_facts import zoo_facts
@@ -338,3 +339,14 @@ def test_a_transducer_has_the_layers_of_its_benchmark_and_steps_for_frames_and_l
         trained = network.train()(*network.inputs(2))
     assert walked.shape == (2, 105 + 94)
     assert trained.shape == (2, 105, 94, 29)
+
+
+def test_ssd_on_a_mobilenet_has_the_operations_and_boxes_of_its_benchmark() -> None:
+    told = load_workload("published_images:ssd_mobilenet_v1", task="infer")
+    ops = told.passes[0].graph.ops
+    flop = float((ops.flop @ monomials(1.0, 1.0)[0]).sum())
+    assert flop == pytest.approx(2.47e9, rel=0.01), "MLPerf Inference benchmark, table 1"
+    network = built(images, "ssd_mobilenet_v1").eval()
+    with torch.device("meta"):
+        maps = network(network.inputs(1))
+    assert sum(one.numel() for one in maps) == 1917 * (91 + 4)

@@ -248,8 +248,63 @@ def _turned_film(film, *sizes):
     return _film(film, DiffusionTransformer, *sizes, has_rotary=True)
 
 
+def _convolved(inputs, outputs, kernel=1, stride=1, groups=1):
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU6())
+
+
+class SsdMobileNet(nn.Module):
+    """SSD on MobileNet v1 at 300×300, of MLPerf Inference to v1.1, without choosing boxes.
+
+    Howard et al. 2017 (arXiv:1704.04861), table 1; heads of one kernel on six maps as in
+    ``ssd_mobilenet_v1_coco`` of the TensorFlow object detection API (recalled 2026-11-27).
+    """
+
+    side, has_one_size = 300, True
+    #: Outputs and stride of each separable pair; channels within and after each further map.
+    pairs = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5)
+    last = ((1024, 2), (1024, 1))
+    further = ((256, 512), (128, 256), (128, 256), (64, 128))
+
+    def __init__(self, classes=91):
+        super().__init__()
+        self.first = _convolved(3, 32, 3, 2)
+        self.body, width = self._separable(32, self.pairs)
+        self.tail, top = self._separable(width, self.last)
+        self.more, widths = nn.ModuleList(), [width, top]
+        for inner, outer in self.further:
+            pair = (_convolved(widths[-1], inner), _convolved(inner, outer, 3, 2))
+            self.more.append(nn.Sequential(*pair))
+            widths.append(outer)
+        numbers = [boxes * (classes + 4) for boxes in (3, 6, 6, 6, 6, 6)]
+        self.heads = nn.ModuleList(nn.Conv2d(a, b, 1) for a, b in zip(widths, numbers))
+
+    @staticmethod
+    def _separable(width, pairs):
+        layers = []
+        for outputs, stride in pairs:
+            layers += [_convolved(width, width, 3, stride, width), _convolved(width, outputs)]
+            width = outputs
+        return nn.Sequential(*layers), width
+
+    def inputs(self, batch):
+        """Pictures."""
+        return torch.empty(batch, 3, self.side, self.side)
+
+    def loss(self, output, _inputs):
+        """As many numbers as the losses of classes and places."""
+        return sum(one.float().abs().mean() for one in output)
+
+    def forward(self, pictures):
+        maps = [self.body(self.first(pictures))]
+        for layers in (self.tail, *self.more):
+            maps.append(layers(maps[-1]))
+        return [head(one) for head, one in zip(self.heads, maps)]
+
+
 MODELS = {
     "lenet5": LeNet,
+    "ssd_mobilenet_v1": SsdMobileNet,
     "efficientdet_d0": EfficientDet,
     "unet_industrial": UNetIndustrial,
     "pixart_sigma": _made(DiffusionTransformer, 28, 1152, 16, 4608, 4096, 300, norm="none"),
