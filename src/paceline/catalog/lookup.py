@@ -27,6 +27,11 @@ _COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
 #: Names of Radeon cards end in XT and XTX: ``7900xtx`` counts nothing.
 _COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×](?!tx?\b)\s*([^\s].*)", re.IGNORECASE)
 
+#: What frameworks call a place to run: a kind, and an example of it.
+_KINDS = {
+    "cpu": "Xeon Platinum 8480+", "gpu": "RTX 4090", "cuda": "RTX 4090", "rocm": "MI300X",
+    "mps": "M2 Max", "tpu": "TPU v5e", "xpu": "Max 1550", "hpu": "Gaudi 2",
+}  # fmt: skip
 _OWN = "describe any other in a file for --facts (docs/how-to/own-devices.md)"
 
 _Index = dict[str, tuple[Device, ...]]
@@ -62,6 +67,12 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     bare = _without_brand(_NOISE.sub(" ", name.lower()))
     keys = (_key(name), _key(_without_brand(name)), _key(bare))
     found = next((index[key] for key in keys if key in index), ()) or _worded(catalog, bare)
+    if not found and (example := _KINDS.get(name.strip().lower())) is not None:
+        raise UnknownNameError(
+            f"`{name}` is a kind of device, and those of a kind are far apart",
+            hint=f"name one, such as --device '{example}'; `paceline devices` lists them, and "
+            "`paceline doctor` says what this machine has",
+        )
     if not found:
         known = _nearby_names(catalog, name)
         error = UnknownNameError.from_name("device", name, known, command="paceline devices")

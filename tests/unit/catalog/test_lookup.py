@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from paceline.catalog.load import load_catalog
@@ -128,3 +130,11 @@ def test_offers_are_found_by_key_or_type() -> None:
     with pytest.raises(UnknownNameError) as caught:
         find_offer(CATALOG, "p4d.24xl")
     assert "p4d.24xlarge" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", ["cpu", "GPU", "cuda", "rocm", "mps", "tpu", "xpu", "hpu"])
+def test_a_kind_of_device_leads_to_one_of_it(kind: str) -> None:
+    with pytest.raises(UnknownNameError, match="is a kind of device") as caught:
+        find_device(CATALOG, kind)
+    (example,) = re.findall(r"--device '([^']+)'", caught.value.hint)
+    assert find_devices(CATALOG, example)
