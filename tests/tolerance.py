@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from paceline.planfile import Interval
-from paceline.planning.goal.chance import STATED_CHANCE, Z_80, normal_quantile
+from paceline.planning.goal.chance import STATED_CHANCE, Z_80
+from paceline.prediction.uncertainty.normal import normal_quantile
 
 #: Relative. Slowdowns come of 32-bit matrix products, whose last bits follow the number of rows
 #: that are multiplied together: what is asked alone and beside others may differ by so much

@@ -119,3 +119,17 @@ def find_precision(name: str) -> Precision:
         raise UnknownNameError.from_name(
             "precision", name, PRECISIONS, command="paceline predict --help"
         ) from None
+
+
+def first_as_wide(precision: Precision) -> Precision:
+    """The first precision whose numbers are all as wide: a program's bytes tell none apart.
+
+    >>> first_as_wide(find_precision("bf16")).name, first_as_wide(find_precision("tf32")).name
+    ('fp16', 'fp32')
+    """
+    return next(one for one in PRECISIONS.values() if _widths(one) == _widths(precision))
+
+
+def _widths(precision: Precision) -> tuple[float, ...]:
+    formats = precision.matmul_dtype, precision.activation_dtype, precision.weight_dtype
+    return (*(ELEMENT_BYTES[dtype] for dtype in formats), precision.is_trainable)

@@ -2,9 +2,10 @@
 
 ``dataclasses.dataclass`` compiles up to six methods for each class while a module is imported,
 which takes ten times as long as making the class. A command imports hundreds of values, makes
-instances of half of them, and compares or prints a few. So `dataclass` here leaves the fields to
-``dataclasses`` and makes each method at its first call. A value behaves as the standard one does;
-``fields``, ``replace``, ``asdict``, ``pickle`` and type checkers see no difference.
+instances of half of them, one alone of most of these, and compares or prints a few. So `dataclass`
+here leaves the fields to ``dataclasses`` and makes each method at its first call, the one that
+makes instances at its second. A value behaves as the standard one does; ``fields``, ``replace``,
+``asdict``, ``pickle`` and type checkers see no difference.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ else:
 def _with_methods(kind: Any, *, eq: bool) -> Any:
     kind.__setattr__, kind.__delattr__ = _refuse_setting, _refuse_deleting
     kind.__getstate__, kind.__setstate__ = _state, _set_state
-    late: dict[str, _Make] = {"__init__": _init, "__repr__": _repr}
+    late: dict[str, _Make] = {"__repr__": _repr}
     if eq:
         late |= {"__eq__": _eq, "__hash__": _hash}
     own = vars(kind)
@@ -48,6 +49,8 @@ def _with_methods(kind: Any, *, eq: bool) -> Any:
         # A body with an `__eq__` of its own has `__hash__` set to None by Python.
         if own.get(name) is None:
             setattr(kind, name, _at_first_call(kind, name, make))
+    if "__init__" not in own:
+        kind.__init__ = _uncompiled_init(kind)
     return kind
 
 
@@ -59,6 +62,42 @@ def _at_first_call(kind: type, name: str, make: _Make) -> _Method:
         return made(self, *args, **keywords)
 
     return method
+
+
+def _uncompiled_init(kind: Any) -> _Method:
+    """Makes the first instance; half of the classes that a command uses have no other."""
+
+    def method(self: Any, /, *args: Any, **keywords: Any) -> None:
+        kind.__init__ = _at_first_call(kind, "__init__", _init)
+        values = _bound(kind, args, keywords)
+        if values is None:
+            kind.__init__(self, *args, **keywords)
+            return
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if hasattr(kind, "__post_init__"):
+            self.__post_init__()
+
+    return method
+
+
+def _bound(kind: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The value of each field; None where arguments are wrong, which the made method says."""
+    by_place = [one.name for one in fields(kind) if one.init and not one.kw_only]
+    given = dict(zip(by_place, args, strict=False)) | dict(keywords)
+    if len(given) < len(args) + len(keywords):
+        return None
+    values = {}
+    for one in fields(kind):
+        if one.init and one.name in given:
+            values[one.name] = given.pop(one.name)
+        elif one.default is not MISSING:
+            values[one.name] = one.default
+        elif one.default_factory is not MISSING:
+            values[one.name] = one.default_factory()
+        else:
+            return None
+    return None if given else values
 
 
 def _init(kind: type) -> _Method:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from paceline.shipped import shipped_toml
 from paceline.values import dataclass
 
 #: Facts that an entry takes from the one it is ``like``.
@@ -77,8 +76,7 @@ NO_GENERATION = Generation(architecture="", code="", attention_slowdown={})
 @cache
 def shipped_generations() -> tuple[Generation, ...]:
     """The entries of ``data/architectures.toml``."""
-    path = resources.files("paceline.catalog") / "data" / "architectures.toml"
-    facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    facts = shipped_toml("catalog", "architectures.toml")
     usual: Mapping[str, float] = facts["attention_slowdown"]
     start = replace(NO_GENERATION, attention_slowdown=usual)
     return with_entries((start,), facts["generation"])

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import date
 from itertools import chain, groupby
 from math import inf, isfinite
-from statistics import median
 
 from paceline.catalog.entities import Catalog, Device, Offer, Source
 from paceline.catalog.lookup import find_devices
@@ -206,6 +205,8 @@ def _price_order(quote: Quote) -> tuple[float, str]:
 
 def _usual_usd_per_device_hour(catalog: Catalog) -> Mapping[str, float]:
     """Median price of an hour of each device over the offers that have one."""
+    from statistics import median
+
     prices = sorted(
         (offer.device_name, offer.usd_per_hour / offer.num_devices)
         for offer in catalog.offers

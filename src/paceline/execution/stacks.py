@@ -12,18 +12,17 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.execution.worker import WORKERS
+from paceline.shipped import shipped_toml
 from paceline.values import dataclass
 
 #: Folder of the stacks, where the user sets one.
@@ -90,8 +89,8 @@ class Stack:
 @cache
 def stack_specs() -> dict[str, StackSpec]:
     """Every stack that can be created, by name."""
-    text = resources.files("paceline.execution").joinpath("data/stacks.toml").read_text()
-    return {name: _spec(name, row) for name, row in tomllib.loads(text)["stacks"].items()}
+    specs = shipped_toml("execution", "stacks.toml")["stacks"]
+    return {name: _spec(name, row) for name, row in specs.items()}
 
 
 def find_spec(text: str) -> StackSpec:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.dtypes import DType, Precision
 from paceline.model.graph.costs import Configuration, CostTable
+from paceline.model.graph.distinct import distinct_rows
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import read_table, variants
@@ -42,7 +42,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
         (ops.flop, read, write, weight, dims.reshape(len(ops), NUM_DIMS * NUM_MONOMIALS)), axis=1
     )
     codes = np.stack((ops.kind, ops.variant, ops.phase, matmul_dtype), axis=1)
-    first, order, count = _distinct(np.concatenate((codes, kernels[:, None], numbers), axis=1))
+    first, order, count = distinct_rows(np.concatenate((codes, kernels[:, None], numbers), axis=1))
     return CostTable(
         kind=ops.kind[first].astype(np.int16),
         variant=ops.variant[first].astype(np.int16),
@@ -165,34 +165,3 @@ def _moved(program: Program, accesses: Accesses, keep: np.ndarray | None = None)
     for index in np.flatnonzero(num_bytes.any(axis=0)):
         moved[:, index] = np.bincount(accesses.op, num_bytes[:, index], len(program.ops))
     return moved
-
-
-def _distinct(rows: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
-    """First row of each distinct one, the distinct row of each row, and counts.
-
-    Rows are compared by a 64-bit hash of their bits (multiply and add modulo 2⁶⁴), of columns that
-    are not the same everywhere.
-    """
-    rows = rows[:, (rows != rows[:1]).any(axis=0)]
-    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
-    bits ^= bits >> np.uint64(29)
-    hashes = (bits * _odd_factors(bits.shape[1])).sum(axis=1, dtype=np.uint64)
-    _, first, index, count = np.unique(
-        hashes, return_index=True, return_inverse=True, return_counts=True
-    )
-    return first, index, count
-
-
-def _odd_factors(count: int) -> npt.NDArray[np.uint64]:
-    """Numbers of 64 bits that have nothing in common, (count,).
-
-    They are drawn by SplitMix64 and not by ``numpy.random``, which takes as long to import as a
-    small model to lower.
-
-    Source:
-        Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-    """
-    drawn = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    drawn = (drawn ^ (drawn >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    drawn = (drawn ^ (drawn >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(drawn ^ (drawn >> np.uint64(31))) | np.uint64(1)

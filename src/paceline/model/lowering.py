@@ -8,10 +8,16 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
+from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision, first_as_wide
 from paceline.errors import InvalidInputError
 from paceline.model.costs_table import cost_table
-from paceline.model.graph.costs import AdapterInputs, Configuration, KeptFormat, LoweredPass
+from paceline.model.graph.costs import (
+    AdapterInputs,
+    Configuration,
+    KeptFormat,
+    LoweredPass,
+    MemoryTable,
+)
 from paceline.model.graph.graph import (
     FloatArray,
     Graph,
@@ -38,11 +44,14 @@ from paceline.model.rewrite.master_weights import (
     with_master_weights,
 )
 from paceline.model.rewrite.offload import with_activations_on_host, with_optimizer_on_host
-from paceline.model.rewrite.platforms import on_platform
+from paceline.model.rewrite.platforms import first_platform_alike, on_platform
 from paceline.model.rewrite.quantisation import quantised
 from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
 from paceline.model.rewrite.serving_graph import served, with_narrow_cache
 from paceline.values import dataclass
+
+#: Programs that are kept at each stage of rewriting.
+_NUM_KEPT = 4
 
 
 def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
@@ -100,6 +109,20 @@ def rewritten(graph: Graph, configuration: Configuration) -> Program:
     Of a part of a model, the usual training format must be said (`with_weight_format`): it
     follows the size of the whole.
     """
+    return _rewritten(graph, _standing_for(graph, configuration))
+
+
+def _standing_for(graph: Graph, configuration: Configuration) -> Configuration:
+    """The configuration whose program is the same: precisions of equal widths, alike platforms."""
+    precision = find_precision(configuration.precision)
+    _check_trainable(graph, precision)
+    alike = replace(configuration, precision=first_as_wide(precision).name)
+    return replace(alike, platform=first_platform_alike(retrained(graph, alike), alike))
+
+
+@lru_cache(maxsize=_NUM_KEPT)
+def _rewritten(graph: Graph, configuration: Configuration) -> Program:
+    """The last few are kept: a search asks for many precisions and platforms."""
     if configuration.update == "in-backward" and configuration.optimizer_kernel == "foreach":
         configuration = replace(configuration, optimizer_kernel="plain")
     once = replace(
@@ -131,11 +154,10 @@ def retrained(graph: Graph, configuration: Configuration) -> Program:
     )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=_NUM_KEPT)
 def _at_precision(graph: Graph, configuration: Configuration) -> Program:
     """``graph`` with the kernels and formats of a configuration; the last few are kept."""
     precision = find_precision(configuration.precision)
-    _check_trainable(graph, precision)
     program = retrained(graph, configuration)
     if configuration.results == "dropped":
         program = without_results(program)
@@ -161,7 +183,7 @@ def _check_trainable(graph: Graph, precision: Precision) -> None:
         )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=_NUM_KEPT)
 def _retrained(
     graph: Graph,
     frozen_modules: tuple[str, ...],
@@ -316,7 +338,7 @@ def lowered_program(
         name=name,
         configuration=configuration,
         costs=cost_table(program, configuration, precision),
-        memory=memory_table(program, part),
+        memory=_memory(program) if part is None else memory_table(program, part),
         num_parameters=int(elements[is_parameter].sum()),
         num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
         gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum())
@@ -325,6 +347,12 @@ def lowered_program(
         optimizer_state_bytes=float(num_bytes[is_state].sum()),
         gradient_ready=_gradient_ready(program),
     )
+
+
+@lru_cache(maxsize=_NUM_KEPT)
+def _memory(program: Program) -> MemoryTable:
+    """Moments that may be the peak of a program; those of the last few are kept."""
+    return memory_table(program)
 
 
 def _gradient_ready(program: Program) -> FloatArray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from statistics import median
 
 import numpy as np
 
@@ -85,9 +84,8 @@ def _bytes_per_s_per_thread(year: int | None, is_superchip: bool) -> float:
         if (row["is_superchip"] == "yes") == is_superchip
     ]
     since = [row for row in alike if year and 0 <= year - int(row["year"]) <= _YEARS_BEFORE]
-    return median(
-        float(row["memory_bytes_per_s"]) / int(row["num_threads"]) for row in since or alike
-    )
+    shares = [float(row["memory_bytes_per_s"]) / int(row["num_threads"]) for row in since or alike]
+    return float(np.median(shares))
 
 
 def _rows(table: str) -> tuple[dict[str, str], ...]:

@@ -5,17 +5,16 @@ Rows and their sources are in ``data/frameworks.toml``.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from functools import cache
-from importlib import resources
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import UnknownNameError
 from paceline.model.graph.graph import FloatArray
+from paceline.shipped import shipped_toml
 from paceline.values import dataclass
 
 #: What others are like where they say nothing.
@@ -121,14 +120,8 @@ def find_training_profile(name: str = _USUAL) -> TrainingProfile:
     Raises:
         UnknownNameError: There is none of that name.
     """
-    tables = _tables()
+    tables = shipped_toml("parallelism", "frameworks.toml")
     if name not in tables:
         raise UnknownNameError.from_name("training framework", name, sorted(tables))
     facts = tables[_USUAL] | tables[name]
     return TrainingProfile(**{key: value for key, value in facts.items() if key != "source"})
-
-
-@cache
-def _tables() -> dict[str, dict[str, Any]]:
-    path = resources.files("paceline.parallelism") / "data" / "frameworks.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -52,13 +52,27 @@ def check_effects(
     """
     if not np.isfinite(steps.step_s).any():
         return
+    option = _idle_option(asked, steps, goal, work, catalog, calibration)
+    if option is not None:
+        raise InvalidInputError(
+            f"`{option}` changes nothing for {asked.workload.title} here", hint="leave it out"
+        )
+
+
+def _idle_option(
+    asked: GridCases,
+    steps: Steps,
+    goal: Goal,
+    work: Work,
+    catalog: Catalog,
+    calibration: Calibration,
+) -> str | None:
+    """The first option without which every figure is the same; None if each changes one."""
     for option, axes in _without(asked.axes):
         other = grid_cases(asked.workload, goal, work, catalog, axes)
         if _are_same(steps, simulate(other.cases, calibration=calibration)):
-            raise InvalidInputError(
-                f"`{option}` changes nothing for {asked.workload.title} here",
-                hint="leave it out",
-            )
+            return option
+    return None
 
 
 def check_rewrite_acts(
@@ -71,14 +85,21 @@ def check_rewrite_acts(
 ) -> None:
     """Pass if every setting of a rewrite changes one item of the job on one of the devices.
 
+    The first device tells of nearly all; the others are asked where it does not.
+
     Raises:
         InvalidInputError: A setting changes nothing.
     """
-    if axes.rewrite:
-        calibration = calibration or builtin_calibration()
-        asked = grid_cases(workload, goal, work, catalog, axes)
+    if not axes.rewrite:
+        return
+    calibration = calibration or builtin_calibration()
+    for devices in (axes.devices[:1], axes.devices):
+        asked = grid_cases(workload, goal, work, catalog, replace(axes, devices=devices))
         steps = simulate(asked.cases, calibration=calibration)
-        check_effects(asked, steps, goal, work, catalog, calibration)
+        known = bool(np.isfinite(steps.step_s).any())
+        if known and not _idle_option(asked, steps, goal, work, catalog, calibration):
+            return
+    check_effects(asked, steps, goal, work, catalog, calibration)
 
 
 def check_search_acts(search: Search, catalog: Catalog) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from paceline.errors import PacelineError
 from paceline.planning.forecast.forecasts import profile_of
-from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.goal.service import service_of
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of, strategy_of
+from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.figures import Replicas, tables_of

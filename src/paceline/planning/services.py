@@ -15,7 +15,6 @@ import numpy as np
 
 from paceline.errors import NoOfferError, PacelineError
 from paceline.planning.explain.wording import candidate_name
-from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.goal.goal import Goal
 from paceline.planning.queues import (
     BOUNDED,
@@ -28,6 +27,7 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import Constraint, constraints
 from paceline.planning.search.finalists import select_replayed
 from paceline.planning.search.selection import Selection
+from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.simulation.queue.figures import ServiceFigures, service_figures
 from paceline.units import format_duration
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 from typing import Any, Literal, TypeAlias
 
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.plugins import plugin_files
-from paceline.shipped import shipped_rows
+from paceline.shipped import shipped_rows, shipped_toml
 from paceline.values import dataclass
 
 #: Major and minor number.
@@ -307,10 +306,8 @@ def _of_release(profile: EngineProfile, found: re.Match[str]) -> EngineProfile:
     return replace(profile, release=_release(found.group("release") or ""))
 
 
-@cache
-def _tables() -> dict[str, dict[str, Any]]:
-    path = resources.files("paceline.stack") / "data" / _ENGINES
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+def _tables() -> Mapping[str, Any]:
+    return shipped_toml("stack", _ENGINES)
 
 
 def _profile(name: str, row: dict[str, Any]) -> EngineProfile:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cache
-from statistics import fmean
 
 from paceline.errors import UnknownNameError
 from paceline.shipped import shipped_rows
@@ -62,7 +61,7 @@ class ReleaseDates:
                         "release", one, self.years, command="paceline stack --help"
                     )
                 years.append(self.years[one])
-        return fmean(years) if years else None
+        return sum(years) / len(years) if years else None
 
     def named_in(self, text: str) -> tuple[str, ...]:
         """Releases on record that a text names, as people write them.

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.planning.goal.chance import (
-    Z_80,
-    Z_95,
-    normal_cdf,
-    normal_quantile,
-)
+from paceline.planning.goal.chance import Z_80, Z_95
+from paceline.prediction.uncertainty.normal import normal_cdf, normal_quantile
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from paceline.model.reading.load import load_workload, zoo_names
 from paceline.parallelism.strategy.complexity import USUAL_KINDS, complexity, kinds_in, kinds_of
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.question import SearchOptions, resolve_question
-from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf
+from paceline.planning.goal.chance import STATED_CHANCE
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.planner import make_plan
 from paceline.planning.search.all_candidates import run_search
@@ -26,6 +26,7 @@ from paceline.planning.search.evaluation import MATTERS_FRAC, hour_value_usd
 from paceline.planning.search.preference import Standing, better_chance, competing, what_matters
 from paceline.planning.search.script import within
 from paceline.planning.search.selection import select
+from paceline.prediction.uncertainty.normal import normal_cdf
 
 TODAY = date(2026, 11, 20)
 OPTIONS = SearchOptions(num_largest_batches=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from paceline.reporting.pages.html import stylesheet
 from paceline.values import dataclass
@@ -40,7 +40,7 @@ def assets() -> dict[str, Asset]:
 
 
 def _text(name: str) -> str:
-    return resources.files("paceline.app.web").joinpath(f"static/{name}").read_text("utf-8")
+    return (Path(__file__).parent / "static" / name).read_text("utf-8")
 
 
 def _asset(name: str, text: str) -> Asset:

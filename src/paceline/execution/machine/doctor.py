@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib import resources
 
 from paceline.execution.machine.facts import HostFacts
+from paceline.shipped import shipped_toml
 from paceline.units import format_bytes
 from paceline.values import dataclass
 
@@ -61,7 +60,6 @@ class Finding:
 @cache
 def load_causes() -> tuple[Cause, ...]:
     """Every known cause, most specific first."""
-    text = resources.files("paceline.execution").joinpath("data/causes.toml").read_text()
     return tuple(
         Cause(
             name=row["id"],
@@ -70,7 +68,7 @@ def load_causes() -> tuple[Cause, ...]:
             facts=tuple(row["facts"]),
             remedy=row["remedy"],
         )
-        for row in tomllib.loads(text)["cause"]
+        for row in shipped_toml("execution", "causes.toml")["cause"]
     )
 
 

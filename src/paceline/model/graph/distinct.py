@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 Kind = TypeVar("Kind", bound=np.generic)
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 
 def distinct(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
@@ -23,3 +25,34 @@ def distinct(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
     is_new = np.ones(len(ordered), dtype=np.bool_)
     is_new[1:] = ordered[1:] != ordered[:-1]
     return ordered[is_new]
+
+
+def distinct_rows(rows: Floats) -> tuple[Indices, Indices, Indices]:
+    """First row of each distinct one, the distinct row of each row, and counts.
+
+    Rows are compared by a 64-bit hash of their bits (multiply and add modulo 2⁶⁴), of columns that
+    are not the same everywhere.
+    """
+    rows = rows[:, (rows != rows[:1]).any(axis=0)]
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
+    bits ^= bits >> np.uint64(29)
+    hashes = (bits * _odd_factors(bits.shape[1])).sum(axis=1, dtype=np.uint64)
+    _, first, index, count = np.unique(
+        hashes, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, index, count
+
+
+def _odd_factors(count: int) -> npt.NDArray[np.uint64]:
+    """Numbers of 64 bits that have nothing in common, (count,).
+
+    They are drawn by SplitMix64 and not by ``numpy.random``, which takes as long to import as a
+    small model to lower.
+
+    Source:
+        Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    """
+    drawn = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    drawn = (drawn ^ (drawn >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    drawn = (drawn ^ (drawn >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(drawn ^ (drawn >> np.uint64(31))) | np.uint64(1)

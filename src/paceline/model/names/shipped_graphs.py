@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
@@ -62,7 +61,7 @@ def has_graph(entry: str) -> bool:
 @cache
 def _shipped() -> dict[str, str]:
     """Files by entry and task; what stands before the colon of an entry is a folder."""
-    zoo = str(files("paceline.model").joinpath("zoo"))
+    zoo = str(Path(__file__).parent.parent / "zoo")
     found = (
         os.path.join(folder, name)
         for folder, _, names in os.walk(zoo)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 
 from paceline.model.graph.workload import ReferenceJob, SampleUnit, Task
+from paceline.shipped import shipped_toml
 from paceline.values import dataclass
 
 _UNITS: dict[str, SampleUnit] = {
@@ -48,7 +47,6 @@ class ZooFacts:
 @cache
 def zoo_facts() -> dict[str, ZooFacts]:
     """Every model of the zoo, by name."""
-    text = files("paceline.model").joinpath("data", "zoo.toml").read_text(encoding="utf-8")
     tasks: tuple[Task, ...] = ("train", "infer")
     return {
         name: ZooFacts(
@@ -64,5 +62,5 @@ def zoo_facts() -> dict[str, ZooFacts]:
             jobs={task: ReferenceJob(**row[task]) for task in tasks if task in row},
             has_builder=row.get("has_builder", True),
         )
-        for name, row in tomllib.loads(text).items()
+        for name, row in shipped_toml("model", "zoo.toml").items()
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import get_args
 
 import numpy as np
 
@@ -32,6 +33,26 @@ def on_platform(program: Program, configuration: Configuration) -> Program:
     if configuration.platform == "cpu":
         program = _with_wide_dropout_masks(program)
     return _with_optimizer_temporaries(program, configuration)
+
+
+def first_platform_alike(program: Program, configuration: Configuration) -> Platform:
+    """The first platform on which `on_platform` gives the same program."""
+    kinds = frozenset(program.ops.kind.tolist())
+    own = _needs(kinds, configuration.attention, configuration.platform)
+    platforms: tuple[Platform, ...] = get_args(Platform)
+    return next(one for one in platforms if _needs(kinds, configuration.attention, one) == own)
+
+
+def _needs(
+    kinds: frozenset[int], attention: AttentionKernels, platform: Platform
+) -> tuple[object, ...]:
+    """What tells a platform from another for ops of some kinds."""
+    is_fused, is_recurrent = OpKind.ATTENTION_BACKWARD in kinds, OpKind.RECURRENT in kinds
+    return (
+        _attention(attention, platform) if is_fused else None,
+        _recurrent(platform) if is_recurrent else None,
+        platform == "cpu" and not kinds.isdisjoint((OpKind.DROPOUT, OpKind.ATTENTION)),
+    )
 
 
 def _with_attention_workspaces(program: Program, configuration: Configuration) -> Program:

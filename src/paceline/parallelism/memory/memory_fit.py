@@ -10,19 +10,19 @@ does (docs/decisions/0051): one that is stated, as `plan --memory-confidence` do
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
+from paceline.prediction.uncertainty.normal import normal_cdf, normal_quantile
 from paceline.shipped import shipped_rows
 
 #: Chance at which a job must fit where nobody says another.
 MEMORY_CONFIDENCE = 0.9
 #: Standard deviations to the bound that holds in 95 of 100 cases: that of every predicted peak of
 #: memory.
-Z_95 = NormalDist().inv_cdf(0.95)
+Z_95 = 1.6448536269514722
 _SPREADS = "peak_spreads.csv"
 
 
@@ -68,7 +68,7 @@ def chance_to_fit(limit_bytes: float, mid_bytes: float, high_bytes: float) -> fl
     spread = math.log(high_bytes / mid_bytes) / Z_95 if mid_bytes > 0.0 else 0.0
     if spread <= 0.0:
         return 1.0 if mid_bytes <= limit_bytes else 0.0
-    return NormalDist().cdf(math.log(limit_bytes / mid_bytes) / spread)
+    return normal_cdf(math.log(limit_bytes / mid_bytes) / spread)
 
 
 def quantile_bytes(
@@ -86,4 +86,4 @@ def quantile_bytes(
     """
     mid = np.asarray(mid_bytes, dtype=np.float64)
     spread = np.asarray(high_bytes, dtype=np.float64) / mid
-    return np.asarray(mid * spread ** (NormalDist().inv_cdf(confidence) / Z_95))
+    return np.asarray(mid * spread ** (normal_quantile(confidence) / Z_95))

@@ -21,8 +21,9 @@ from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.knee_point import knee
 from paceline.planning.decisions.worth import finished_points, knee_reason, throughput_per_device
-from paceline.planning.goal.chance import STATED_CHANCE, normal_quantile
+from paceline.planning.goal.chance import STATED_CHANCE
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine

@@ -19,7 +19,6 @@ from paceline.planning.explain.wording import (
     objective_text,
     plural,
 )
-from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.places.place_table import BoolArray, num_devices
 from paceline.planning.places.places import Place, pinned_offers
@@ -28,6 +27,7 @@ from paceline.planning.search.choices import place_of
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.pareto import Index
 from paceline.planning.search.selection import best_of
+from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.units import format_bytes, format_usd
 from paceline.values import dataclass
 

@@ -17,10 +17,10 @@ from paceline.planning.explain.crossover import (
     serving_usd_per_month,
 )
 from paceline.planning.explain.wording import candidate_name
-from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.queues import is_simulated, sustained_rates
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
+from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.units import format_count, format_significant, format_usd
 
 #: Machines of the first kind whose rates are simulated: those that the screen has last longest.

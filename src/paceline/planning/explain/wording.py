@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from paceline.planning.goal.amounts import is_generation
-from paceline.planning.goal.chance import chance_words, normal_cdf
+from paceline.planning.goal.chance import chance_words
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
 from paceline.planning.search.evaluation import Constraint, objective_name
 from paceline.planning.search.selection import standard_margin
+from paceline.prediction.uncertainty.normal import normal_cdf
 from paceline.units import (
     counted_name,
     format_count,

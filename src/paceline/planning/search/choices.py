@@ -18,7 +18,6 @@ from paceline.planfile import (
     PlannedShare,
 )
 from paceline.planning.goal.amounts import is_generation
-from paceline.planning.goal.chance import normal_cdf
 from paceline.planning.goal.service import service_of
 from paceline.planning.places.own_machines import is_part
 from paceline.planning.places.place_table import num_devices
@@ -26,6 +25,7 @@ from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.selection import standard_margin
 from paceline.prediction.prediction import Bound
+from paceline.prediction.uncertainty.normal import normal_cdf
 from paceline.simulation.queue.figures import ServiceFigures
 
 #: Communication that adds more than this share of a step is what holds it back.

@@ -13,7 +13,7 @@ from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import step_log_sigma
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.goal.amounts import Amount
-from paceline.planning.goal.chance import Z_80, normal_quantile
+from paceline.planning.goal.chance import Z_80
 from paceline.planning.goal.goal import Goal
 from paceline.planning.places.interruption import (
     Checkpointing,
@@ -23,6 +23,7 @@ from paceline.planning.places.interruption import (
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
 from paceline.planning.places.whole_job import NO_OVERHEADS, Overheads
 from paceline.planning.search.candidates import CandidateTable
+from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.shipped import shipped_rows
 from paceline.units import HOUR_S
 from paceline.values import dataclass

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.strategy.complexity import complexity
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA
-from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf, normal_quantile
+from paceline.planning.goal.chance import STATED_CHANCE
 from paceline.planning.goal.providers import PROVIDER_KINDS, provider_kind
 from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.places.places import Place
@@ -35,6 +35,7 @@ from paceline.planning.search.pareto import Index
 from paceline.planning.search.script import worth_writing
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.gaussian_process import Spreads
+from paceline.prediction.uncertainty.normal import normal_cdf, normal_quantile
 from paceline.units import HOUR_S
 from paceline.values import dataclass
 

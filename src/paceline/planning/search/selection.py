@@ -8,12 +8,13 @@ import numpy as np
 
 from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
-from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf
+from paceline.planning.goal.chance import STATED_CHANCE
 from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import Constraint, objective_name
 from paceline.planning.search.pareto import Index, pareto_front, thin_front
 from paceline.planning.search.preference import Standing, competing
+from paceline.prediction.uncertainty.normal import normal_cdf
 from paceline.values import dataclass
 
 #: A near miss is shown if it beats the best by this share of the objective …

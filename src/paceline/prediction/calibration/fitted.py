@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from paceline.prediction.calibration.gaussian_process import Observations
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
-from paceline.shipped import shipped_rows
+from paceline.shipped import shipped_path, shipped_rows
 from paceline.stack.releases import ReleaseDates, shipped_release_dates
 from paceline.values import dataclass
 
@@ -172,9 +171,8 @@ class Calibration:
 @cache
 def builtin_calibration() -> Calibration:
     """The calibration that ships with paceline."""
-    folder = resources.files("paceline.prediction") / "data"
-    facts = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
-    with (folder / "efficiency.npz").open("rb") as file, np.load(file) as arrays:
+    facts = _shipped_json("calibration.json")
+    with np.load(shipped_path("prediction", "efficiency.npz")) as arrays:
         models = {group: _model(group, arrays) for group in facts["groups"]}
     return Calibration(
         name=facts["name"],
@@ -192,7 +190,6 @@ def builtin_calibration() -> Calibration:
 def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
     """Constants with a source each, from the tables beside the fitted ones."""
     limits = _numbers("attention_limits.csv", "name", "value")
-    law = resources.files("paceline.prediction") / "data" / "power.json"
     energy = _numbers("operation_energy.csv", "operand_bytes", "over_16_bits")
     return {
         "attention_tiles": {
@@ -205,7 +202,7 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
         "host_waits": _numbers("host_waits.csv", "name", "value"),
         "operation_energy": {float(width): share for width, share in energy.items()},
         "portable_products": shipped_rows("prediction", "portable_products.csv"),
-        "power": json.loads(law.read_text(encoding="utf-8"))["power"],
+        "power": _shipped_json("power.json")["power"],
         "process_memory": {
             row["platform"]: row for row in shipped_rows("prediction", "process_memory.csv")
         },
@@ -213,6 +210,11 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
         "unaligned_products": shipped_rows("prediction", "unaligned_products.csv"),
         "sustained_clock": _numbers("sustained_clock.csv", "name", "value"),
     }
+
+
+def _shipped_json(name: str) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(shipped_path("prediction", name).read_text(encoding="utf-8"))
+    return facts
 
 
 def _numbers(table: str, key: str, value: str) -> dict[str, float]:

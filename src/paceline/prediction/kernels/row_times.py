@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
-from paceline.model.graph.distinct import distinct
+from paceline.model.graph.distinct import distinct, distinct_rows
 from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
@@ -247,7 +247,7 @@ def _log10_slowdown(asked: Question) -> Array:
         if one.model == _PREFILL:
             slower += older[:, None, None]
         slower += _effect(one, effects, asked.bounds)
-        slowdown[..., one.rows] = slower
+        slowdown[..., one.served] = slower[..., one.index]
     if lowered.configuration.is_served:
         experts = costs.expert_rows()
         slowdown[..., experts] = _expert_log10(experts, asked)
@@ -425,12 +425,16 @@ class GroupFeatures:
     """Rows that one efficiency model serves.
 
     Attributes:
-        rows: Row numbers.
+        served: Row numbers.
+        rows: Of these, one of each that differs at the points.
+        index: Which of ``rows`` each of ``served`` is alike.
         model: Name of the model.
         features: (D, P, rows, F).
     """
 
+    served: npt.NDArray[np.intp]
     rows: npt.NDArray[np.intp]
+    index: npt.NDArray[np.intp]
     model: str
     features: Array
 
@@ -441,10 +445,29 @@ def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     group_r = groups_of_rows(costs, precision, on_vector_units=asked.on_vector_units)
     for number in distinct(group_r):
         group = Group(number)
-        for model, rows in _models(group, np.flatnonzero(group_r == number), costs):
+        for model, served in _models(group, np.flatnonzero(group_r == number), costs):
+            first, index = _alike(served, asked)
             yield GroupFeatures(
-                rows=rows, model=model, features=_features(model, group, rows, asked)
-            )
+                served=served, rows=served[first], index=index, model=model,
+                features=_features(model, group, served[first], asked),
+            )  # fmt: skip
+
+
+def _alike(
+    rows: npt.NDArray[np.intp], asked: Question
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Which rows are the first of those that ask the same of a device, and which each is alike.
+
+    Forward and backward, and the same op in two places of memory, are rows of their own.
+    """
+    costs, shapes = asked.lowered.costs, asked.shapes
+    codes = np.stack((costs.kind[rows], costs.variant[rows], costs.matmul_dtype[rows]), axis=1)
+    at_points = (shapes.flop, shapes.moved_bytes, shapes.launches)
+    numbers = np.concatenate([one[:, rows].T for one in at_points], axis=1)
+    dims = np.moveaxis(shapes.dims[:, rows], 0, 1).reshape(len(rows), -1)
+    weights = costs.weight_bytes[rows]
+    first, index, _ = distinct_rows(np.concatenate((codes, numbers, dims, weights), axis=1))
+    return first, index
 
 
 def _models(

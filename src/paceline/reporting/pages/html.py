@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import re
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from paceline.errors import InvalidInputError
 from paceline.reporting.charts.drawing import check_library, drawing_script, write_chart
 from paceline.reporting.pages.page import Page
 from paceline.reporting.screens.measurements import FAILED_WORDS
+from paceline.shipped import shipped_path
 from paceline.writing import make_folder
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check_installed() -> None:
 
 def stylesheet() -> str:
     """The one style of reports and of the local page."""
-    return resources.files("paceline.reporting").joinpath("data/page.css").read_text("utf-8")
+    return shipped_path("reporting", "page.css").read_text("utf-8")
 
 
 def write_pictures(page: Page, folder: Path, *, ending: str) -> tuple[Path, ...]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
-from importlib import resources
 
 from paceline.prediction.calibration.fitted import Calibration, SourceLevels
+from paceline.shipped import shipped_path
 
 
 def as_published(calibration: Calibration) -> Calibration:
@@ -23,6 +23,5 @@ def as_published(calibration: Calibration) -> Calibration:
 
 @cache
 def _source_levels() -> SourceLevels:
-    path = resources.files("paceline.scoring") / "data" / "source_levels.json"
-    levels = json.loads(path.read_text(encoding="utf-8"))
+    levels = json.loads(shipped_path("scoring", "source_levels.json").read_text(encoding="utf-8"))
     return SourceLevels(device=levels["device"], family=levels["family"])
