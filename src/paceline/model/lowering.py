@@ -50,8 +50,9 @@ from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, w
 from paceline.model.rewrite.serving_graph import served, with_narrow_cache
 from paceline.values import dataclass
 
-#: Programs that are kept at each stage of rewriting.
-_NUM_KEPT = 4
+#: Programs that are kept while they are rewritten, some 10 MB each of a large model, and as they
+#: run: configurations that come one after another share them.
+_NUM_ON_THE_WAY, _NUM_REWRITTEN = 2, 3
 
 
 def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
@@ -61,7 +62,9 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         UnknownNameError: No such precision.
         InvalidInputError: The precision cannot train.
     """
-    return lowered_program(rewritten(graph, configuration), graph.name, configuration)
+    standing = _standing_for(graph, configuration)
+    program, memory = _rewritten(graph, standing), _memory(graph, standing)
+    return lowered_program(program, graph.name, configuration, memory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -120,7 +123,7 @@ def _standing_for(graph: Graph, configuration: Configuration) -> Configuration:
     return replace(alike, platform=first_platform_alike(retrained(graph, alike), alike))
 
 
-@lru_cache(maxsize=_NUM_KEPT)
+@lru_cache(maxsize=_NUM_REWRITTEN)
 def _rewritten(graph: Graph, configuration: Configuration) -> Program:
     """The last few are kept: a search asks for many precisions and platforms."""
     if configuration.update == "in-backward" and configuration.optimizer_kernel == "foreach":
@@ -154,7 +157,13 @@ def retrained(graph: Graph, configuration: Configuration) -> Program:
     )
 
 
-@lru_cache(maxsize=_NUM_KEPT)
+@lru_cache(maxsize=_NUM_REWRITTEN)
+def _memory(graph: Graph, configuration: Configuration) -> MemoryTable:
+    """Moments that may be the peak of what `_rewritten` gives."""
+    return memory_table(_rewritten(graph, configuration))
+
+
+@lru_cache(maxsize=_NUM_ON_THE_WAY)
 def _at_precision(graph: Graph, configuration: Configuration) -> Program:
     """``graph`` with the kernels and formats of a configuration; the last few are kept."""
     precision = find_precision(configuration.precision)
@@ -183,7 +192,7 @@ def _check_trainable(graph: Graph, precision: Precision) -> None:
         )
 
 
-@lru_cache(maxsize=_NUM_KEPT)
+@lru_cache(maxsize=_NUM_ON_THE_WAY)
 def _retrained(
     graph: Graph,
     frozen_modules: tuple[str, ...],
@@ -318,7 +327,7 @@ def _offloaded(program: Program, configuration: Configuration) -> Program:
 
 
 def lowered_program(
-    program: Program, name: str, configuration: Configuration, part: IntArray | None = None
+    program: Program, name: str, configuration: Configuration, memory: MemoryTable
 ) -> LoweredPass:
     """Costs and memory of a program that was rewritten.
 
@@ -326,7 +335,7 @@ def lowered_program(
         program: Of `rewritten`.
         name: Of its graph.
         configuration: What it was rewritten for.
-        part: Part of each op whose fullest moments are wanted, as `memory_table` has them.
+        memory: Its moments that matter, as `memory_table` has them.
     """
     precision = find_precision(configuration.precision)
     stores = program.stores
@@ -338,7 +347,7 @@ def lowered_program(
         name=name,
         configuration=configuration,
         costs=cost_table(program, configuration, precision),
-        memory=_memory(program) if part is None else memory_table(program, part),
+        memory=memory,
         num_parameters=int(elements[is_parameter].sum()),
         num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
         gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum())
@@ -347,12 +356,6 @@ def lowered_program(
         optimizer_state_bytes=float(num_bytes[is_state].sum()),
         gradient_ready=_gradient_ready(program),
     )
-
-
-@lru_cache(maxsize=_NUM_KEPT)
-def _memory(program: Program) -> MemoryTable:
-    """Moments that may be the peak of a program; those of the last few are kept."""
-    return memory_table(program)
 
 
 def _gradient_ready(program: Program) -> FloatArray:

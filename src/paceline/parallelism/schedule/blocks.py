@@ -5,19 +5,21 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
-from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.costs import Checkpointing, Configuration, LoweredPass
 from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import lowered_program, rewritten
+from paceline.model.memory_table import memory_table
 from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.collectives.cluster import check_known
 from paceline.parallelism.collectives.links import LinkTable
@@ -191,7 +193,8 @@ def block_costs(
         MissingFactError: Something that the times need is not known of the device.
     """
     calibration = calibration or builtin_calibration()
-    work = _rank_work(graph, configuration, group.shape, _PointsKey.of(points))
+    kept = _rank_works(graph, replace(configuration, checkpointing="none"), _PointsKey.of(points))
+    work = kept(group.shape, configuration.checkpointing)
     names, memory = work.names, work.memory
     check_known(work.lowered, device)
     ops = _op_times(work, device, calibration, group.profile.host)
@@ -293,16 +296,29 @@ class _SharedWork:
     op: IntArray
 
 
-#: What a large model keeps of each takes half a megabyte.
-@lru_cache(maxsize=128)
-def _rank_work(
-    graph: Graph, configuration: Configuration, shape: SplitShape, key: _PointsKey
-) -> _RankWork:
-    """Split and lower a training step; the last few are kept, as machines of many kinds share them.
+@lru_cache(maxsize=1)
+def _rank_works(
+    graph: Graph, configuration: Configuration, key: _PointsKey
+) -> Callable[[SplitShape, Checkpointing], _RankWork]:
+    """What ranks run of a step in one configuration, and what they keep and recompute.
 
-    Graphs are equal if they are the same object.
+    All that was asked of the last one is kept, as machines of many kinds share it: half a megabyte
+    each of a large model. Graphs are equal if they are the same object.
     """
-    points, how = key.points(), with_weight_format(graph, configuration)
+
+    @cache
+    def work(shape: SplitShape, checkpointing: Checkpointing) -> _RankWork:
+        how = replace(configuration, checkpointing=checkpointing)
+        return _rank_work(graph, how, shape, key.points())
+
+    return work
+
+
+def _rank_work(
+    graph: Graph, configuration: Configuration, shape: SplitShape, points: Points
+) -> _RankWork:
+    """Split and lower a training step."""
+    how = with_weight_format(graph, configuration)
     rank = split(graph, shape)
     program, names = rewritten(rank.graph, how), block_names(graph)
     if shape.ring > 1:
@@ -310,7 +326,8 @@ def _rank_work(
     block = blocks_of_ops(program.modules, program.ops.module, names)
     eager = replace(how, compiler="eager")
     is_late = program.ops.position >= program.first_backward()
-    lowered = lowered_program(program, graph.name, how, block + len(names) * is_late)
+    memory = memory_table(program, block + len(names) * is_late)
+    lowered = lowered_program(program, graph.name, how, memory)
     return _RankWork(
         points=points,
         names=names,

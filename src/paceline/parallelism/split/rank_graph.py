@@ -74,7 +74,7 @@ class RankGraph:
         return only_ops(self.graph, ops)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=3)
 def split(graph: Graph, shape: SplitShape) -> RankGraph:
     """What one rank runs of a pass.
 

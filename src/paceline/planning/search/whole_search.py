@@ -60,16 +60,20 @@ def search_whole(
     Returns:
         The best strategies, None where none fits, and the places that were searched.
     """
-    rows: list[WholeStrategies] = []
-    places: list[int] = []
     front = _simple_front(ground, candidates, evaluation)
-    kinds = _shortlist(ground, candidates, evaluation)
-    for number, members in enumerate(kinds):
-        ground.question.options.advance(number / len(kinds))
-        configuration = known_configuration(ground, members[0], _HALF_PRECISIONS)
-        if configuration is not None:
-            rows += _searched(_Kind(ground, members, configuration), node_counts, front)
-            places += members
+    kinds = [
+        _Kind(ground, members, configuration)
+        for members in _shortlist(ground, candidates, evaluation)
+        if (configuration := known_configuration(ground, members[0], _HALF_PRECISIONS)) is not None
+    ]
+    found: dict[int, list[WholeStrategies]] = {}
+    # What ranks run is kept of one configuration at a time.
+    alike = sorted(range(len(kinds)), key=lambda number: kinds[number].configuration)
+    for number in alike:
+        ground.question.options.advance(len(found) / len(kinds))
+        found[number] = _searched(kinds[number], node_counts, front)
+    rows = [one for number in range(len(kinds)) for one in found[number]]
+    places = [place for kind in kinds for place in kind.members]
     return WholeStrategies.of(rows) if rows else None, np.array(places, dtype=np.int64)
 
 
