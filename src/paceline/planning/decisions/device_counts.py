@@ -21,9 +21,8 @@ from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.knee_point import knee
 from paceline.planning.decisions.worth import finished_points, knee_reason, throughput_per_device
-from paceline.planning.goal.chance import STATED_CHANCE
+from paceline.planning.goal.chance import STATED_Z
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
@@ -42,7 +41,7 @@ _NUM_SEARCHED = 8
 _MAX_MICROBATCHES = 4096
 #: A simpler strategy wins unless another is faster by more than its doubt: at a chance of 2 in 3,
 #: beyond what ways to share a model err apart and, twice 0.058, the own parts of two steps do.
-_SAME_FRAC = math.exp(normal_quantile(STATED_CHANCE) * math.hypot(STRATEGY_LOG_SIGMA, 0.082))
+_SAME_FRAC = math.exp(STATED_Z * math.hypot(STRATEGY_LOG_SIGMA, 0.082))
 #: Share of a step that waits for other devices from which other strategies are looked for.
 _WAITING_FRAC = 1 / 3
 _SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from paceline.parallelism.memory.memory_fit import Z_95 as Z_95
 from paceline.prediction.uncertainty.intervals import Z_80 as Z_80
+from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.units import format_percent
 
 #: Chance from which on one plan is told to be better than another.
 STATED_CHANCE = 2.0 / 3.0
+#: The same in standard deviations.
+STATED_Z = normal_quantile(STATED_CHANCE)
 
 
 def chance_text(chance: float) -> str:

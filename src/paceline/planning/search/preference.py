@@ -20,7 +20,7 @@ import numpy.typing as npt
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.strategy.complexity import complexity
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA
-from paceline.planning.goal.chance import STATED_CHANCE
+from paceline.planning.goal.chance import STATED_CHANCE, STATED_Z
 from paceline.planning.goal.providers import PROVIDER_KINDS, provider_kind
 from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.places.places import Place
@@ -35,14 +35,12 @@ from paceline.planning.search.pareto import Index
 from paceline.planning.search.script import worth_writing
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.gaussian_process import Spreads
-from paceline.prediction.uncertainty.normal import normal_cdf, normal_quantile
+from paceline.prediction.uncertainty.normal import normal_cdf
 from paceline.units import HOUR_S
 from paceline.values import dataclass
 
 UInt64Array = npt.NDArray[np.uint64]
 
-#: `STATED_CHANCE` in standard deviations.
-_Z = normal_quantile(STATED_CHANCE)
 #: A gain of less than a person earns in so long, who reads about it, does not matter either.
 _MATTERS_S = 60.0
 #: Times that differ by less than this factor are called the same; costs likewise.
@@ -289,14 +287,14 @@ class Standing:
         leader = int(rows[np.argmin(self.objective[rows])])
         sigma, equal = self.log_sigma, self.least_worse(self.objective[leader])
         widest = np.sqrt(sigma[leader] ** 2 + sigma[rows].max() ** 2 + 2.0 * STRATEGY_LOG_SIGMA**2)
-        return leader, rows[self.objective[rows] <= np.exp(_Z * widest) * equal]
+        return leader, rows[self.objective[rows] <= np.exp(STATED_Z * widest) * equal]
 
     def _is_dominated(self, some: Index, rows: Index) -> BoolArray:
         """Whether any of other rows is told to be better than each of some, (len(some),)."""
         own, worse = self.objective[some][:, None], self.least_worse(self.objective[rows])
         able = worse < own.max()
         gain = np.log(own / worse[able])
-        told = (gain > 0) & (gain >= _Z * self.apart(some[:, None], rows[able]))
+        told = (gain > 0) & (gain >= STATED_Z * self.apart(some[:, None], rows[able]))
         return np.asarray(told.any(axis=1))
 
     def winning_objectives(self, each: Index, near: Index, rows: Index) -> FloatArray:
@@ -308,12 +306,14 @@ class Standing:
             rows: All others.
         """
         column = each[:, None]
-        z_apart = np.exp(_Z * self.apart(column, near))
+        z_apart = np.exp(STATED_Z * self.apart(column, near))
         better, worse = self._preferred(column, near)
         own = self.objective[near]
         told = np.minimum(own, self._most_better(own * z_apart))
         must = np.where(better, told, np.where(worse, np.inf, own))
-        enters = self.least_worse(self.objective[rows]) / np.exp(_Z * self.apart(column, rows))
+        enters = self.least_worse(self.objective[rows]) / np.exp(
+            STATED_Z * self.apart(column, rows)
+        )
         enters = np.maximum(enters.min(axis=1), self.objective[rows].min())
         return np.asarray(np.minimum(must.min(axis=1), enters))
 
@@ -327,7 +327,7 @@ class Standing:
         return before, after
 
     def _is_told(self, row: int, rows: Index, log_gain: FloatArray) -> BoolArray:
-        return np.asarray((log_gain > 0) & (log_gain >= _Z * self.apart(row, rows)))
+        return np.asarray((log_gain > 0) & (log_gain >= STATED_Z * self.apart(row, rows)))
 
     def _of_strategies(self, row: int | Index, rows: Index) -> FloatArray:
         """What different ways to share a model err apart from each other."""

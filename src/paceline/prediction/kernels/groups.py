@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import DType, Precision
 from paceline.model.graph.costs import CostTable
-from paceline.model.graph.distinct import distinct
+from paceline.model.graph.distinct import distinct, distinct_rows
 from paceline.model.graph.graph import FloatArray, OpKind
 from paceline.model.ops.facts import Efficiency, StreamFamily
 from paceline.model.ops.registry import FACTS, column, is_one_of, kinds_where
@@ -205,3 +205,21 @@ def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[n
     q_len = costs.dims[rows, _Q_LEN]
     is_one: npt.NDArray[np.bool_] = (q_len[:, 0] == 1) & (q_len[:, 1:] == 0).all(axis=1)
     return is_one
+
+
+def rows_alike(
+    costs: CostTable, rows: npt.NDArray[np.intp], at_points: Array
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Which rows are the first of those that ask the same of a device, and which each is alike.
+
+    Forward and backward, and the same op in two places of memory, are rows of their own.
+
+    Args:
+        costs: The pass.
+        rows: Some of its rows.
+        at_points: What is known of them at the points, (len(rows), num_numbers).
+    """
+    codes = np.stack((costs.kind[rows], costs.variant[rows], costs.matmul_dtype[rows]), axis=1)
+    asked = (codes, at_points, costs.weight_bytes[rows])
+    first, index, _ = distinct_rows(np.concatenate(asked, axis=1))
+    return first, index

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
-from paceline.model.graph.distinct import distinct, distinct_rows
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
@@ -52,6 +52,7 @@ from paceline.prediction.kernels.groups import (
     groups_of_rows,
     has_one_query,
     product_dims,
+    rows_alike,
     sequential_launches,
     stream_dims,
     stream_flags,
@@ -98,6 +99,11 @@ class OpShapes:
     moved_bytes: Array
     dims: Array
     launches: Array
+
+    def numbers(self, rows: npt.NDArray[np.intp]) -> Array:
+        """All that is known of some rows, (len(rows), num_numbers)."""
+        parts = (self.flop, self.moved_bytes, self.launches, *np.moveaxis(self.dims, -1, 0))
+        return np.concatenate([part[:, rows].T for part in parts], axis=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,11 +199,10 @@ def _merged(parts: Sequence[OpTimes], order: npt.NDArray[np.intp]) -> OpTimes:
         whole = [np.broadcast_to(v, (len(v), *shape)) for v in values]
         return np.concatenate(whole)[order]
 
-    bounds = [part.bounds for part in parts]
-    names = ("compute_s", "memory_s", "bytes_over_l2")
+    names = Bounds.__slots__
     return OpTimes(
         device_s=joined([part.device_s for part in parts]),
-        bounds=Bounds(**{name: joined([getattr(b, name) for b in bounds]) for name in names}),
+        bounds=Bounds(**{name: joined([getattr(p.bounds, name) for p in parts]) for name in names}),
     )
 
 
@@ -446,28 +451,11 @@ def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     for number in distinct(group_r):
         group = Group(number)
         for model, served in _models(group, np.flatnonzero(group_r == number), costs):
-            first, index = _alike(served, asked)
+            first, index = rows_alike(costs, served, asked.shapes.numbers(served))
             yield GroupFeatures(
                 served=served, rows=served[first], index=index, model=model,
                 features=_features(model, group, served[first], asked),
             )  # fmt: skip
-
-
-def _alike(
-    rows: npt.NDArray[np.intp], asked: Question
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Which rows are the first of those that ask the same of a device, and which each is alike.
-
-    Forward and backward, and the same op in two places of memory, are rows of their own.
-    """
-    costs, shapes = asked.lowered.costs, asked.shapes
-    codes = np.stack((costs.kind[rows], costs.variant[rows], costs.matmul_dtype[rows]), axis=1)
-    at_points = (shapes.flop, shapes.moved_bytes, shapes.launches)
-    numbers = np.concatenate([one[:, rows].T for one in at_points], axis=1)
-    dims = np.moveaxis(shapes.dims[:, rows], 0, 1).reshape(len(rows), -1)
-    weights = costs.weight_bytes[rows]
-    first, index, _ = distinct_rows(np.concatenate((codes, numbers, dims, weights), axis=1))
-    return first, index
 
 
 def _models(
