@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from paceline.planning.explain.wording import (
     plural,
 )
 from paceline.planning.places.own_machines import OWN
-from paceline.planning.places.place_table import BoolArray, num_devices
+from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place, pinned_offers
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
@@ -288,7 +289,7 @@ def winning_price(search: Search, index: int, winning: Winning | None, best: int
 
 def _repriced(search: Search, index: int) -> tuple[Index, FloatArray]:
     """Candidates of a place that keep the goal at some price, and objective per dollar an hour."""
-    rows = np.flatnonzero((search.candidates.place == index) & _meets_unpriced(search))
+    rows = _rows_unpriced(search)[index]
     is_per_usd = objective_name(search.goal) == "performance-per-usd"
     return rows, (per_sample_price if is_per_usd else cost_per_price)(search, rows)
 
@@ -306,9 +307,15 @@ def _buys_time(search: Search, rows: Index, per_price: FloatArray, best: int) ->
     return float(prices[faster].max())
 
 
-def _meets_unpriced(search: Search) -> BoolArray:
+@lru_cache(maxsize=1)
+def _rows_unpriced(search: Search) -> tuple[Index, ...]:
+    """Of each place, candidates that keep the goal at some price; those of one search are kept."""
     others = [c.is_met for c in search.constraints if c.option != "--budget"]
-    return np.asarray(np.logical_and.reduce([search.is_certain, *others]), dtype=np.bool_)
+    rows = np.flatnonzero(np.logical_and.reduce([search.is_certain, *others]))
+    place = search.candidates.place[rows]
+    order = np.argsort(place, kind="stable")
+    ends = np.searchsorted(place[order], np.arange(1, len(search.found.places)))
+    return tuple(np.split(rows[order], ends))
 
 
 def why_not_sentences(search: Search, best: int, names: set[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ _SHORT_S = 4 * HOUR_S
 _WITHIN_MODEL_FRAC = 0.35
 #: Figures are drawn so many times, as far out as so many standard deviations.
 _NUM_DRAWS, _DRAWN_SIGMA = 512, 2.0
+#: Parts of errors whose draws are kept, of two sets of candidates.
+_NUM_PARTS_KEPT = 14
 #: Rank of the most complex strategy in which every rank holds whole layers.
 _UNSPLIT_RANK = 2
 #: Candidates that are held against all others at once.
@@ -374,12 +377,23 @@ def _shared(keys: IntArray, stream: int, num_draws: int) -> FloatArray:
     Muller, "A note on the generation of random normal deviates", 1958.
     """
     distinct, places = np.unique(keys, return_inverse=True)
+    return np.asarray(_normals(distinct.astype(np.uint64).tobytes(), stream, num_draws)[:, places])
+
+
+@lru_cache(maxsize=_NUM_PARTS_KEPT)
+def _normals(keys: bytes, stream: int, num_draws: int) -> FloatArray:
+    """Draws of distinct keys; the last are kept, as a price at which one wins is sought by steps.
+
+    Args:
+        keys: Numbers of 64 bits, one after another.
+        stream: Which draws.
+        num_draws: How many of each.
+    """
     first = np.uint64(2 * stream) + np.arange(2, dtype=np.uint64)[:, None, None]
     draws = np.arange(num_draws, dtype=np.uint64)[:, None]
-    bits = _mixed(_mixed(_mixed(distinct.astype(np.uint64)) + draws) + first)
+    bits = _mixed(_mixed(_mixed(np.frombuffer(keys, dtype=np.uint64)) + draws) + first)
     radius, angle = (bits >> np.uint64(11)).astype(np.float64) / 2.0**53
-    normal = np.sqrt(-2.0 * np.log1p(-radius)) * np.cos(2.0 * np.pi * angle)
-    return np.asarray(normal[:, places])
+    return np.asarray(np.sqrt(-2.0 * np.log1p(-radius)) * np.cos(2.0 * np.pi * angle))
 
 
 def _mixed(state: UInt64Array) -> UInt64Array:

@@ -56,6 +56,7 @@ class EfficiencyModel:
     def log10_slowdown(self, features: Array) -> Array:
         """Log10 of time over bound for features on the last axis."""
         rows = features.reshape(-1, features.shape[-1])
+        rows = np.minimum(np.maximum(rows, self.low), self.high).astype(np.float32, copy=False)
         y = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
@@ -63,8 +64,10 @@ class EfficiencyModel:
         return np.clip(y.reshape(features.shape[:-1]), self.floor, self.ceiling)
 
     def _evaluate_block(self, rows: Array) -> Array:
-        x = np.zeros((_BLOCK, rows.shape[1]), dtype=np.float32)
-        np.clip(rows, self.low, self.high, out=x[: len(rows)])
+        x = rows
+        if len(rows) < _BLOCK:
+            x = np.zeros((_BLOCK, rows.shape[1]), dtype=np.float32)
+            x[: len(rows)] = rows
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight
             x += bias
