@@ -41,6 +41,8 @@ from paceline.units import format_percent, format_significant
 
 #: How the sentence begins that names what the first choice is not told apart from.
 TOSS_UP = "a toss-up with"
+#: How those begin that name what stands next behind the first choice.
+RUNNER_UP = "runner-up"
 #: Limits that are looked at beyond a constraint's, and halvings of the price that is sought.
 _MOST_LIMITS = 64
 _NUM_HALVINGS = 18
@@ -172,8 +174,8 @@ def _why_leader(search: Search, best: int, row: int) -> str:
     chance = chance_words(better_chance(search, row, best, matters=True))
     much = f", by more than {matters_text(search, amount)} in {chance}" if amount else ""
     return (
-        f"{candidate_name(search, row)} ({strategy_of(search, row)}): {figures_text(search, row)}, "
-        f"{better_words(search, row, best)}{much}; the first choice "
+        f"{RUNNER_UP} {candidate_name(search, row)} ({strategy_of(search, row)}): "
+        f"{figures_text(search, row)}, {better_words(search, row, best)}{much}; the first choice "
         f"{preferred_words(search, best, row)}"
     )
 
@@ -188,8 +190,8 @@ def _why_near_miss(search: Search, best: int, row: int) -> str:
 def _why_runner_up(search: Search, best: int, row: int) -> str:
     more = float(search.objective[row] / search.objective[best] - 1.0)
     return (
-        f"runner-up {candidate_name(search, row)}: {figures_text(search, row)}, {more_text(more)}; "
-        f"the first choice is {better_words(search, best, row)}"
+        f"{RUNNER_UP} {candidate_name(search, row)}: {figures_text(search, row)}, "
+        f"{more_text(more)}; the first choice is {better_words(search, best, row)}"
     )
 
 

@@ -59,6 +59,8 @@ _NUM_DRAWS, _DRAWN_SIGMA = 512, 2.0
 _NUM_PARTS_KEPT = 14
 #: Rank of the most complex strategy in which every rank holds whole layers.
 _UNSPLIT_RANK = 2
+#: Why a plan stands first that is as simple, as fast and as dependable.
+_BY_MEDIAN = "has the better median"
 #: Candidates that are held against all others at once.
 _NUM_AT_ONCE = 64
 
@@ -442,7 +444,7 @@ def preferred_words(search: Search, first: int, other: int) -> str:
         "is cheaper" if _is_of_time(search) else "is faster", "takes fewer devices",
         "is from the more dependable provider",
     )  # fmt: skip
-    return next((w for w, (one, two) in zip(words, order, strict=True) if one < two), "is cheaper")
+    return next((w for w, (one, two) in zip(words, order, strict=True) if one < two), _BY_MEDIAN)
 
 
 def dependability(place: Place) -> int:

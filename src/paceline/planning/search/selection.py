@@ -35,8 +35,8 @@ class Selection:
         near_misses: Those of ``listed`` that are better but do not keep the goal.
         leader: Best candidate by its median, which stands behind the first choice as it is less
             simple, slower or less dependable, and no better by what matters; None if it is first.
-        toss_up: Candidate of another offer that is as likely as good as the best, where the first
-            choice is so in fewer cases than the stated chance; None if there is none.
+        toss_up: Candidate of the other offer that is likeliest as good as the best, where the first
+            choice is so in fewer cases than the stated chance; None elsewhere.
         runner_up: Best candidate of another cloud or device; None if there is none.
         next_offer: Best candidate of another offer, perhaps of the same cloud and device.
     """
@@ -90,15 +90,11 @@ def _leader(search: Search, best: int, rows: Index) -> int | None:
 
 
 def _toss_up(search: Search, standing: Standing, best: int, rows: Index) -> int | None:
-    """The best of the likeliest other offer, if that of the first choice is not sure enough.
-
-    The other must be half as likely at least.
-    """
+    """The best of the likeliest other offer, if that of the first choice is not sure enough."""
     offers, chances = standing.offer_chances(rows)
     is_own = offers == standing.price_list[best]
     others = np.where(is_own, 0.0, chances)
-    own, most = float(chances[is_own].sum()), float(others.max())
-    if own >= STATED_CHANCE or most < own / 2.0:
+    if float(chances[is_own].sum()) >= STATED_CHANCE or not others.any():
         return None
     mask = np.zeros_like(search.is_feasible)
     mask[rows] = standing.price_list[rows] == offers[others.argmax()]

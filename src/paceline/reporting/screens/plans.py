@@ -15,7 +15,7 @@ from paceline.planfile import (
     PlannedWorkload,
     RejectedChoice,
 )
-from paceline.planning.explain.reasons import TOSS_UP
+from paceline.planning.explain.reasons import RUNNER_UP, TOSS_UP
 from paceline.planning.explain.wording import cloud_title
 from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.providers import provider_kind
@@ -271,11 +271,12 @@ def _explanations(plan: PlanFile, width: int, *, is_full: bool) -> list[str]:
     more = (f"{hidden} further choices with --json",) if hidden > 0 and is_full else ()
     why = plan.why or tuple(c.reason for c in plan.choices[:1])
     paragraphs = {
-        "toss-up": tuple(one.removeprefix(f"{TOSS_UP} ") for one in why if one.startswith(TOSS_UP)),
+        "toss-up": _beginning(why, TOSS_UP),
         "how": tuple(how_in_full(c) for c in plan.choices[:1]),
         "one setting": tuple("; ".join(c.service.settings) for c in plan.choices[:1] if c.service),
-        "why": tuple(one for one in why if not one.startswith(TOSS_UP)),
+        "why": tuple(one for one in why if not one.startswith((TOSS_UP, RUNNER_UP))),
         "sensitivity": plan.turns,
+        "runner-up": _beginning(why, RUNNER_UP),
         "excluded": _excluded(plan.rejected),
         "rent or buy": (plan.rent_or_buy,),
         "scaling": (plan.knee,),
@@ -285,6 +286,11 @@ def _explanations(plan: PlanFile, width: int, *, is_full: bool) -> list[str]:
     lines = [line for label, texts in kept.items() for line in labelled(label, texts, width)]
     is_cut = kept != paragraphs
     return [*lines, "all reasons, with the source of every figure: --explain"] if is_cut else lines
+
+
+def _beginning(sentences: Sequence[str], words: str) -> tuple[str, ...]:
+    """Those that begin with some words, without these."""
+    return tuple(one.removeprefix(f"{words} ") for one in sentences if one.startswith(words))
 
 
 def _most_important(
