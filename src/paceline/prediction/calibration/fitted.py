@@ -56,7 +56,7 @@ class EfficiencyModel:
     def log10_slowdown(self, features: Array) -> Array:
         """Log10 of time over bound for features on the last axis."""
         rows = features.reshape(-1, features.shape[-1])
-        rows = np.minimum(np.maximum(rows, self.low), self.high).astype(np.float32, copy=False)
+        rows = np.ascontiguousarray(np.clip(rows, self.low, self.high), dtype=np.float32)
         y = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]

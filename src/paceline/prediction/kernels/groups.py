@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
 
@@ -208,7 +209,7 @@ def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[n
 
 
 def rows_alike(
-    costs: CostTable, rows: npt.NDArray[np.intp], at_points: Array
+    costs: CostTable, rows: npt.NDArray[np.intp], at_points: Sequence[Array]
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Which rows are the first of those that ask the same of a device, and which each is alike.
 
@@ -217,9 +218,10 @@ def rows_alike(
     Args:
         costs: The pass.
         rows: Some of its rows.
-        at_points: What is known of them at the points, (len(rows), num_numbers).
+        at_points: What is known of all rows at the points, (num_points, num_rows, …) each.
     """
     codes = np.stack((costs.kind[rows], costs.variant[rows], costs.matmul_dtype[rows]), axis=1)
-    asked = (codes, at_points, costs.weight_bytes[rows])
-    first, index, _ = distinct_rows(np.concatenate(asked, axis=1))
+    numbers = [np.moveaxis(one[:, rows], 1, 0).reshape(len(rows), -1) for one in at_points]
+    asked = np.concatenate((codes, *numbers, costs.weight_bytes[rows]), axis=1)
+    first, index, _ = distinct_rows(asked)
     return first, index

@@ -100,11 +100,6 @@ class OpShapes:
     dims: Array
     launches: Array
 
-    def numbers(self, rows: npt.NDArray[np.intp]) -> Array:
-        """All that is known of some rows, (len(rows), num_numbers)."""
-        parts = (self.flop, self.moved_bytes, self.launches, *np.moveaxis(self.dims, -1, 0))
-        return np.concatenate([part[:, rows].T for part in parts], axis=1)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpTimes:
@@ -448,10 +443,12 @@ def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     """Features of all rows, one efficiency model after another."""
     costs, precision = asked.lowered.costs, find_precision(asked.lowered.configuration.precision)
     group_r = groups_of_rows(costs, precision, on_vector_units=asked.on_vector_units)
+    shapes = asked.shapes
+    at_points = (shapes.flop, shapes.moved_bytes, shapes.launches, shapes.dims)
     for number in distinct(group_r):
         group = Group(number)
         for model, served in _models(group, np.flatnonzero(group_r == number), costs):
-            first, index = rows_alike(costs, served, asked.shapes.numbers(served))
+            first, index = rows_alike(costs, served, at_points)
             yield GroupFeatures(
                 served=served, rows=served[first], index=index, model=model,
                 features=_features(model, group, served[first], asked),
