@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.tolerance import MATTERS_USD, is_told_less
+from tests.tolerance import ASKED_TOGETHER, MATTERS_USD, is_told_less
 
 from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog

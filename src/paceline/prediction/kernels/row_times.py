@@ -194,10 +194,9 @@ def _merged(parts: Sequence[OpTimes], order: npt.NDArray[np.intp]) -> OpTimes:
         whole = [np.broadcast_to(v, (len(v), *shape)) for v in values]
         return np.concatenate(whole)[order]
 
-    names = Bounds.__slots__
     return OpTimes(
         device_s=joined([part.device_s for part in parts]),
-        bounds=Bounds(**{name: joined([getattr(p.bounds, name) for p in parts]) for name in names}),
+        bounds=Bounds(**{n: joined([getattr(p.bounds, n) for p in parts]) for n in Bounds.__slots__}),
     )
 
 
