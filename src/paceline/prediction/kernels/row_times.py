@@ -194,10 +194,8 @@ def _merged(parts: Sequence[OpTimes], order: npt.NDArray[np.intp]) -> OpTimes:
         whole = [np.broadcast_to(v, (len(v), *shape)) for v in values]
         return np.concatenate(whole)[order]
 
-    return OpTimes(
-        device_s=joined([part.device_s for part in parts]),
-        bounds=Bounds(**{n: joined([getattr(p.bounds, n) for p in parts]) for n in Bounds.__slots__}),
-    )
+    bounds = {n: joined([getattr(part.bounds, n) for part in parts]) for n in Bounds.__slots__}
+    return OpTimes(device_s=joined([part.device_s for part in parts]), bounds=Bounds(**bounds))
 
 
 def _times(asked: Question) -> OpTimes:
