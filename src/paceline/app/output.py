@@ -135,7 +135,7 @@ def _marked(text: str) -> str:
     '^[1mIt fits.^[0m\n\n^[34mgoal:^[0m cheapest'
     """
     head, gap, rest = text.partition("\n\n")
-    rest = re.sub(r"^([a-z][a-z ]{1,14}:)(?= )", "\x1b[34m\\1\x1b[0m", rest, flags=re.MULTILINE)
+    rest = re.sub(r"^([a-z][a-z -]{1,14}:)(?= )", "\x1b[34m\\1\x1b[0m", rest, flags=re.MULTILINE)
     rest = re.sub(r"\bOOM\b", "\x1b[31mOOM\x1b[0m", rest)
     return f"\x1b[1m{head}\x1b[0m{gap}{rest}" if head.endswith(".") else text
 
