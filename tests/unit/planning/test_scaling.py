@@ -103,8 +103,8 @@ def test_without_a_network_nodes_stand_alone() -> None:
 def test_where_replicas_wait_gradients_are_summed_over_the_batch_that_trains_best() -> None:
     """Four cards that talk through host memory spend most of a short step on gradients."""
     cards = cluster(device="GeForce RTX 4090", inside="host-staged", between=None)
-    short = curve("gpt2", (4,), seq=1024, on=cards, batch=BatchRule())
-    long = curve("gpt2", (4,), seq=1024, on=cards, batch=BatchRule(best_global_batch=512))
+    short = curve("gpt2-medium", (4,), seq=1024, on=cards, batch=BatchRule())
+    long = curve("gpt2-medium", (4,), seq=1024, on=cards, batch=BatchRule(best_global_batch=512))
     before, after = short.points[0], long.points[0]
     assert before.exposed_communication_s > before.step_s / 3
     assert before.global_batch < after.global_batch <= 512
