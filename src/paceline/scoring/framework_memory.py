@@ -83,7 +83,7 @@ def peaks_shown(peaks: Peaks, memory_kind: str) -> str:
 
     Live blocks are there at the longest step alone; what an allocator holds depends on every length
     that came before it, too. What a driver shows has libraries' buffers and segments that nobody
-    needs in it, which a trainer's code does not settle (docs/decisions/0195).
+    needs in it, which a trainer's code does not settle (docs/decisions/0198).
 
     >>> peaks_shown("lengths", "allocated"), peaks_shown("lengths", "reserved")
     ('derived', 'lengths')
