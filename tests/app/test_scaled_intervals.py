@@ -141,9 +141,9 @@ def test_memory_is_told_as_a_median_between_its_bounds() -> None:
 
 def test_a_batch_that_sums_microbatches_is_said_with_its_reason_unless_it_is_given() -> None:
     words = "global batch up to"
-    cards = {"device": "RTX 4090", "counts": (4,), "seq": 1024}
+    cards = {"device": "RTX 4090", "counts": (8,), "seq": 1024}
     summed, given = scaled("gpt2", **cards), scaled("gpt2", batch=8, **cards)
     assert Strategy.parse(summed.curve.points[0].strategy).schedule.num_microbatches > 1
     assert any(words in one for one in summed.assumptions)
     assert not any(words in one for one in given.assumptions)
-    assert given.curve.points[0].global_batch == 32
+    assert given.curve.points[0].global_batch == 64

@@ -93,8 +93,13 @@ def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
         if (has_number and set(wanted) <= set(_words(f"{device.family} {device.name}")))
         or any(phrase in f" {' '.join(_words(one))} " for one in (device.family, device.name))
     ]
-    families = {device.family for device in found}
-    return tuple(found) if len(families) == 1 else ()
+    # A number with a letter behind it is another device: 8380 is no 8380H.
+    whole = [one for one in found if set(wanted) <= set(f"{one.family} {one.name}".lower().split())]
+    return next((kept for kept in map(tuple, (found, whole)) if _is_one_family(kept)), ())
+
+
+def _is_one_family(devices: tuple[Device, ...]) -> bool:
+    return len({device.family for device in devices}) == 1
 
 
 def _words(name: str) -> list[str]:

@@ -81,8 +81,8 @@ def quantile_bytes(
         high_bytes: Bound that holds at a chance of 95 %, same shape.
         confidence: Between 0 and 1.
 
-    >>> float(quantile_bytes(8e9, 10e9, 0.95)), float(quantile_bytes(8e9, 10e9, 0.5))
-    (10000000000.0, 8000000000.0)
+    >>> [round(float(quantile_bytes(8e9, 10e9, chance)), 3) for chance in (0.95, 0.5)]
+    [10000000000.0, 8000000000.0]
     """
     mid = np.asarray(mid_bytes, dtype=np.float64)
     spread = np.asarray(high_bytes, dtype=np.float64) / mid

@@ -33,7 +33,7 @@ from paceline.units import format_count, format_duration, format_significant, fo
 
 _NUM_CHOICES_SHOWN = 6
 #: Lines of reasons, unless all are asked for.
-_NUM_REASON_LINES = 8
+_NUM_REASON_LINES = 10
 #: Microbatches, which the batch says already.
 _ACCUMULATED = re.compile(r"/mb[0-9]+")
 _NUM_REJECTED_SHOWN = 4
