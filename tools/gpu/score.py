@@ -135,14 +135,13 @@ def _step(record: Record, device: Device, catalog: Catalog, cache: Path | None) 
     answer = asked.answers(steps, is_learned_from=True)[0]
     # A forward pass of a language model reads its texts and writes one token.
     first_s = float(steps.first_token_s[0])
-    if math.isnan(first_s) or not answer.step_mid_s:
+    low_s, mid_s, high_s = answer.step_low_s, answer.step_mid_s, answer.step_high_s
+    if math.isnan(first_s) or not (low_s and mid_s and high_s):
         return answer
-    ends = [first_s * (one or math.nan) / answer.step_mid_s for one in _ends(answer)]
-    return replace(answer, step_mid_s=first_s, step_low_s=ends[0], step_high_s=ends[1])
-
-
-def _ends(answer: Answer) -> tuple[float | None, float | None]:
-    return answer.step_low_s, answer.step_high_s
+    factor = first_s / mid_s
+    return replace(
+        answer, step_low_s=low_s * factor, step_mid_s=first_s, step_high_s=high_s * factor
+    )
 
 
 def _row(record: Record) -> Row:

@@ -46,7 +46,7 @@ def test_a_plan_gives_few_reasons_unless_all_are_asked_for(plan: PlanFile, width
     short, full = (plan_text(much, width=width, is_full=is_full) for is_full in (False, True))
     table, reasons = short.split("\n\n")[2:4]
     assert sum(line[:1].isdigit() for line in table.splitlines()) == 6
-    assert len(reasons.splitlines()) <= 10
+    assert len(reasons.splitlines()) <= 8
     assert reasons.endswith("--explain")
     for label in ("why", "sensitivity", "excluded"):
         assert f"\n{label}: " in f"\n{reasons}"

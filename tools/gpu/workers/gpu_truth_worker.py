@@ -79,13 +79,11 @@ def _step(torch, item, request):
     import torch_engine
 
     cell = dict(item, entry=item["name"], device=request["device"])
-    torch_engine.make_model = _MADE.setdefault("last", _Last(torch_engine.make_model))
+    if not isinstance(torch_engine.make_model, _Last):
+        torch_engine.make_model = _Last(torch_engine.make_model)
     subject = torch_engine.build(torch, cell, torch_engine.Ranks(torch, cell))
     is_text = subject.kind in ("text", "language")
     return subject.step_function(item["mode"]), float(item["seq"]) if is_text else None
-
-
-_MADE = {}
 
 
 class _Last:

@@ -33,7 +33,7 @@ from paceline.units import format_count, format_duration, format_significant, fo
 
 _NUM_CHOICES_SHOWN = 6
 #: Lines of reasons, unless all are asked for.
-_NUM_REASON_LINES = 10
+_NUM_REASON_LINES = 8
 #: Microbatches, which the batch says already.
 _ACCUMULATED = re.compile(r"/mb[0-9]+")
 _NUM_REJECTED_SHOWN = 4
@@ -276,8 +276,8 @@ def _explanations(plan: PlanFile, width: int, *, is_full: bool) -> list[str]:
         "one setting": tuple("; ".join(c.service.settings) for c in plan.choices[:1] if c.service),
         "why": tuple(one for one in why if not one.startswith((TOSS_UP, RUNNER_UP))),
         "sensitivity": plan.turns,
-        "runner-up": _beginning(why, RUNNER_UP),
         "excluded": _excluded(plan.rejected),
+        "runner-up": _beginning(why, RUNNER_UP),
         "rent or buy": (plan.rent_or_buy,),
         "scaling": (plan.knee,),
         "more": more,
