@@ -285,3 +285,40 @@ def wide_perceptron() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         nn.Linear(784, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10)
     )
     return layers, (torch.zeros(2, 784),)
+
+
+class Tagger(nn.Module):
+    """A tagger of words: 256-wide embeddings, two LSTM layers of 512 in both directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(30_000, 256)
+        self.layers = nn.LSTM(256, 512, num_layers=2, bidirectional=True, batch_first=True)
+        self.tags = nn.Linear(1024, 20)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Scores of 20 tags at each of 128 words."""
+        return self.tags(self.layers(self.words(words))[0])
+
+
+def tagger() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two sentences of 128 words."""
+    return Tagger(), (torch.zeros(2, 128, dtype=torch.long),)
+
+
+def autoencoder() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Four strided convolutions down to 8×8, a code of 128, and the same way back."""
+    widths = (3, 32, 64, 128, 256)
+    down = [
+        layer
+        for a, b in itertools.pairwise(widths)
+        for layer in (nn.Conv2d(a, b, 4, 2, 1), nn.ReLU())
+    ]
+    up = [
+        layer
+        for a, b in itertools.pairwise(widths[::-1])
+        for layer in (nn.ReLU(), nn.ConvTranspose2d(a, b, 4, 2, 1))
+    ]
+    code = [nn.Flatten(), nn.Linear(256 * 64, 128), nn.Linear(128, 256 * 64)]
+    model = nn.Sequential(*down, *code, nn.Unflatten(1, (256, 8, 8)), *up)
+    return model, (torch.zeros(2, 3, 128, 128),)
