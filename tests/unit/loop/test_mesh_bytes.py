@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from exchanged import ExchangedBytes, exchanged_bytes
 from mesh_ranks import start_ranks
 from mesh_traced import BATCH, LENGTH, PICTURES, TOKENS, WIDTH
 
@@ -18,7 +19,6 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import Owner
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.exchanged import ExchangedBytes, exchanged_bytes
 from paceline.parallelism.fixed_strategy import rows_of, variant_of
 from paceline.parallelism.rank_memory import rank_memory
 from paceline.parallelism.schedule.pipeline_timing import distinct_pipelines

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from rank_actions import actions_of_rank
 
 from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import LoweredPass
@@ -17,7 +18,6 @@ from paceline.parallelism.collectives.links import COLLECTIVES, Collective
 from paceline.parallelism.replicas.data_parallel import BUCKET_BYTES, bucket_ends
 from paceline.parallelism.replicas.gradient_profile import accumulated_gradients
 from paceline.parallelism.schedule.blocks import BlockCosts
-from paceline.parallelism.schedule.orders import actions_of_rank
 from paceline.parallelism.schedule.stages import even_cuts
 from paceline.parallelism.split import RankGraph
 from paceline.parallelism.strategy.strategy import Schedule

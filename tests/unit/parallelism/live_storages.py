@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from rank_actions import actions_of_rank
 
 from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Configuration, LoweredPass
@@ -31,7 +32,6 @@ from paceline.parallelism.memory.weight_gradients import (
     makes_weight_gradients,
     put_off_with_weights,
 )
-from paceline.parallelism.schedule.orders import actions_of_rank
 from paceline.parallelism.schedule.stages import even_cuts
 from paceline.parallelism.strategy.strategy import Schedule
 

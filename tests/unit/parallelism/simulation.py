@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 
-from paceline.parallelism.schedule.orders import Action, actions_of_rank
+from rank_actions import Action, actions_of_rank
+
 from paceline.parallelism.strategy.strategy import Schedule
 
 

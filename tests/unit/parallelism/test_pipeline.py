@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rank_actions import actions_of_rank
 from tests.unit.parallelism.simulation import simulate_pipeline_s
 
 from paceline.errors import InvalidInputError
 from paceline.parallelism.schedule.bubbles import in_flight, pipeline_s
-from paceline.parallelism.schedule.orders import actions_of_rank
 from paceline.parallelism.strategy.strategy import Schedule
 
 

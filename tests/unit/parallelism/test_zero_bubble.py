@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rank_actions import actions_of_rank
 from tests.unit.parallelism.simulation import simulate_pipeline_s
 from tests.unit.parallelism.stated_of_tests import evaluate_stated
 
@@ -21,7 +22,6 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallelism.schedule.bubbles import in_flight, num_put_off, pipeline_s
-from paceline.parallelism.schedule.orders import actions_of_rank
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.parallelism.traced_job import TracedJob

@@ -10,7 +10,8 @@ import pytest
 from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError, PacelineError, UnknownNameError
 from paceline.model.reading.load import load_workload
-from paceline.planning.goal.scenarios import load_scenario, read_scenario, scenario_schema
+from paceline.planning.goal.documents import schema_of
+from paceline.planning.goal.scenarios import ScenarioFile, load_scenario, read_scenario
 from paceline.planning.planner import make_plan
 
 FOLDER = Path(__file__).parents[3] / "examples" / "goals"
@@ -80,4 +81,4 @@ def test_numbers_flags_and_lists_may_be_written_as_yaml_writes_them():
 
 def test_the_schema_of_goal_files_names_their_keys():
     keys = {"model", "title", "task", "seq", "work", "goal", "facts"}
-    assert set(scenario_schema()["properties"]) == keys
+    assert set(schema_of(ScenarioFile)["properties"]) == keys

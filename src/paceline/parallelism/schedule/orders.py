@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,52 +13,6 @@ from paceline.values import dataclass
 
 #: Column of an action that no level has placed yet.
 _UNPLACED = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One piece of work of a rank.
-
-    Attributes:
-        kind: Forward or backward; where backward is split, ``B`` makes gradients of inputs and
-            ``W`` those of weights.
-        microbatch: Which microbatch, from 0.
-        stage: Virtual stage, from 0; rank ``stage % num_ranks`` owns it.
-    """
-
-    kind: Literal["F", "B", "W"]
-    microbatch: int
-    stage: int
-
-
-def actions_of_rank(schedule: Schedule, num_ranks: int, rank: int) -> tuple[Action, ...]:
-    """What a rank does, in order.
-
-    Sources:
-        Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "Efficient Large-Scale Language
-        Model Training on GPU Clusters Using Megatron-LM", SC 2021 (1F1B and interleaved);
-        Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.2 (ZB-H1).
-
-    >>> def order(kind, rank):
-    ...     actions = actions_of_rank(Schedule(kind=kind, num_microbatches=3), 2, rank)
-    ...     return " ".join(f"{action.kind}{action.microbatch}" for action in actions)
-    >>> order("1f1b", 0)
-    'F0 F1 B0 F2 B1 B2'
-    >>> order("zbh1", 0)
-    'F0 F1 B0 W0 F2 B1 W1 B2 W2'
-    >>> order("zbh1", 1)
-    'F0 B0 F1 B1 W0 F2 B2 W1 W2'
-    """
-    orders = _orders_of(schedule, num_ranks)
-    columns = (orders.is_backward, orders.microbatch, orders.stage, orders.num_weights)
-    rows = zip(*(column[rank].tolist() for column in columns), strict=True)
-    actions: list[Action] = []
-    num_done = 0
-    for back, microbatch, stage, num_weights in rows:
-        actions.append(Action("B" if back else "F", microbatch, stage))
-        actions += (Action("W", num_done + more, stage) for more in range(num_weights))
-        num_done += num_weights
-    return tuple(actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,7 +43,7 @@ def levels_of(schedule: Schedule, num_ranks: int) -> tuple[Level, ...]:
     A microbatch passes all stages forward and then backward: along this way each action needs
     the one before it.
     """
-    orders, num_stages = _orders_of(schedule, num_ranks), num_ranks * schedule.num_chunks
+    orders, num_stages = orders_of(schedule, num_ranks), num_ranks * schedule.num_chunks
     way = np.where(orders.is_backward, 2 * num_stages - orders.stage, orders.stage + 1)
     work = orders.stage + num_stages * orders.is_backward
     column = np.full((schedule.num_microbatches, 2 * num_stages + 1), _UNPLACED)
@@ -120,7 +73,7 @@ def levels_of(schedule: Schedule, num_ranks: int) -> tuple[Level, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Orders:
+class Orders:
     """What every rank does, (num_ranks, num_actions)."""
 
     is_backward: npt.NDArray[np.bool_]
@@ -129,7 +82,7 @@ class _Orders:
     num_weights: IntArray
 
 
-def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
+def orders_of(schedule: Schedule, num_ranks: int) -> Orders:
     """Some forwards, then one forward and one backward in turn, then the other backwards.
 
     Interleaved: groups of ``num_ranks`` microbatches pass all chunks before the next group.
@@ -145,14 +98,14 @@ def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
     in_a_row = np.where(is_backward, action - total, action)
     index = np.where(is_steady, in_turn, in_a_row)
     if chunks == 1:
-        return _Orders(
+        return Orders(
             is_backward=is_backward, microbatch=index, stage=rank + 0 * index,
             num_weights=_num_weights(schedule, rank, is_backward, index),
         )  # fmt: skip
     group, within = np.divmod(index, num_ranks * chunks)
     chunk, member = np.divmod(within, num_ranks)
     chunk = np.where(is_backward, chunks - 1 - chunk, chunk)
-    return _Orders(
+    return Orders(
         is_backward=is_backward,
         microbatch=group * num_ranks + member,
         stage=chunk * num_ranks + rank,

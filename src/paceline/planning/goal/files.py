@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.errors import InvalidInputError
 from paceline.planfile import SCHEMA_VERSION, PlanFile
-from paceline.planning.goal.documents import parse_yaml, schema_of, validate
+from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.reading import read_text
 from paceline.writing import write_whole
 
@@ -69,15 +69,6 @@ def load_plan(text: str) -> PlanFile:
             hint="write it again with `paceline plan MODEL`",
         )
     return validate(PlanFile, value, what="plan file")
-
-
-def plan_schema() -> dict[str, Any]:
-    """The JSON schema of a plan file."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"paceline-plan-{SCHEMA_VERSION}.schema.json",
-        **schema_of(PlanFile),
-    }
 
 
 def _plain(value: Any) -> Any:

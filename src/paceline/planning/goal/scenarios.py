@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.errors import InvalidInputError
-from paceline.planning.goal.documents import parse_yaml, schema_of, validate
+from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.planning.goal.goal import Scenario
 from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.reading import read_text
@@ -96,15 +96,6 @@ def _check_kind(value: Mapping[str, Any]) -> None:
             raise InvalidInputError(
                 f"this is a {kind} file, not a goal file", hint=f"give it to `paceline {verb}`"
             )
-
-
-def scenario_schema() -> dict[str, Any]:
-    """The JSON schema of a goal file."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "paceline-goal-1.schema.json",
-        **schema_of(ScenarioFile),
-    }
 
 
 def texts_of(options: Mapping[str, Option]) -> dict[str, str]:

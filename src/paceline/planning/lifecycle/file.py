@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import as_items
-from paceline.planning.goal.documents import parse_yaml, schema_of, validate
+from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.planning.goal.scenarios import Option, texts_of
@@ -142,15 +142,6 @@ def read_lifecycle(path: Path) -> LifecycleFile:
             hint=f"state one or more of them, as {_EXAMPLE}",
         )
     return stated
-
-
-def lifecycle_schema() -> dict[str, Any]:
-    """The JSON schema of a lifecycle file."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "paceline-lifecycle-1.schema.json",
-        **schema_of(LifecycleFile),
-    }
 
 
 def stated_dataset(stated: LifecycleFile) -> Dataset | None:

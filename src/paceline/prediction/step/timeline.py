@@ -14,24 +14,6 @@ from paceline.model.graph.graph import FloatArray
 from paceline.prediction.features import Array
 
 
-def step_end_s(host_s: Array, device_s: Array) -> Array:
-    """When the last kernel ends.
-
-    Args:
-        host_s: Host time to dispatch each op, (..., num_ops).
-        device_s: Device time of each op, (..., num_ops).
-
-    Returns:
-        Seconds, shape of both without their last axis, broadcast; zero without ops.
-
-    >>> float(step_end_s(np.float32([1, 1]), np.float32([5, 5])))  # the device is busy: 1 + 10
-    11.0
-    >>> float(step_end_s(np.float32([5, 5]), np.float32([1, 1])))  # the host is: 10 + 1
-    11.0
-    """
-    return step_ends_s(host_s, device_s, device_s.shape[-1])[0]
-
-
 def step_ends_s(host_s: Array, device_s: Array, num_before: int) -> tuple[Array, Array]:
     """When the last kernel ends, and when the last of the first ``num_before`` does.
 
@@ -41,7 +23,7 @@ def step_ends_s(host_s: Array, device_s: Array, num_before: int) -> tuple[Array,
         num_before: Ops that run without those after them too.
 
     Returns:
-        Seconds, twice, as `step_end_s` has them.
+        Seconds, twice, shape of both without their last axis, broadcast; zero without ops.
 
     >>> [float(end) for end in step_ends_s(np.float32([1, 1, 9]), np.float32([5, 5, 1]), 2)]
     [12.0, 11.0]
@@ -62,7 +44,7 @@ def step_ends_s(host_s: Array, device_s: Array, num_before: int) -> tuple[Array,
 def waiting_end_s(host_s: Array, device_s: Array, waits: npt.NDArray[np.intp]) -> FloatArray:
     """When the last kernel ends where the host waits, after some ops, until they have run.
 
-    Up to its wait a stretch lasts as long as `step_end_s` says of it alone.
+    Up to its wait a stretch lasts as long as `step_ends_s` says of it alone.
 
     Args:
         host_s: Host time to dispatch each op, (..., num_ops).
