@@ -51,13 +51,15 @@ Limits = Mapping[Bounded, Limit]
 def served(table: EngineTable, requests: Requests, *, num_replicas: int = 1) -> Served:
     """What requests see of replicas that a router gives them to in turn.
 
+    No more replicas work than requests come by themselves: the others wait for one to end.
+
     Raises:
         InvalidInputError: A request is longer than the cache of a replica.
     """
-    parts = [requests.share(part, num_replicas) for part in range(num_replicas)]
+    busy = min(num_replicas, int(np.isfinite(requests.arrival_s).sum()))
+    parts = [requests.share(part, busy) for part in range(busy)]
     return summed_up(
-        [run_steps(part, table.times, table.batching) for part in parts if len(part)],
-        path_s=table.path_s,
+        [run_steps(part, table.times, table.batching) for part in parts], path_s=table.path_s
     )
 
 
@@ -98,7 +100,7 @@ def offered(
         InvalidInputError: A request is longer than the cache of a replica.
     """
     if load.arrivals != "poisson" or load.rate_per_s is None:
-        return served(table, load.requests(), num_replicas=min(num_replicas, load.num_requests))
+        return served(table, load.requests(), num_replicas=num_replicas)
     each_per_s = load.rate_per_s / num_replicas
     if most_per_s is None:
         most_per_s = saturation(table, load).requests_per_s

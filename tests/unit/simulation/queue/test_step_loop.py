@@ -176,6 +176,14 @@ def test_replicas_share_what_comes() -> None:
     assert two.per_token.p50_s == pytest.approx(one.per_token.p50_s, rel=0.1)
 
 
+def test_a_closed_loop_of_one_request_keeps_one_replica_busy() -> None:
+    load = replace(_LOAD, arrivals="closed", concurrency=1, rate_per_s=None, num_requests=50)
+    two = served(_TABLE, load.requests(), num_replicas=2)
+    one = served(_TABLE, load.requests())
+    assert two.num_requests == 50
+    assert two.requests_per_s == pytest.approx(one.requests_per_s)
+
+
 def test_an_evicted_request_reads_again_and_loses_nothing() -> None:
     run = _run(_LOAD, _ENGINES["evicts"])
     free = _run(_LOAD)
