@@ -11,10 +11,12 @@ from paceline.errors import InvalidInputError, PacelineError, UnknownNameError
 STRATEGY = "pp4.dp2.ep8@1f1b/mb16+zero1+recompute-block"
 
 
-def items_per_s(experts: str | None, strategy: str | None = STRATEGY) -> float:
+def items_per_s(
+    experts: str | None, strategy: str | None = STRATEGY, framework: str | None = None
+) -> float:
     found = scale(
         "mixtral-8x7b", device="H100", counts=(64,), global_batch=256, strategy=strategy,
-        experts=experts, as_of="2026-11-20",
+        experts=experts, framework=framework, as_of="2026-11-20",
     )  # fmt: skip
     assert isinstance(found, Scaling)
     return found.curve.points[0].items_per_s
@@ -44,3 +46,8 @@ def test_what_says_nothing_is_refused(
     with pytest.raises(kind, match=said) as caught:
         items_per_s(experts, strategy)
     assert caught.value.hint
+
+
+def test_what_is_said_adds_to_what_the_software_does() -> None:
+    assert items_per_s("hidden", framework="megatron") > items_per_s(None, framework="megatron")
+    assert items_per_s(None, framework="megatron") != items_per_s(None)

@@ -38,6 +38,35 @@ def test_a_name_that_is_none_or_does_not_serve_is_refused(run: Run, words: tuple
     run(*WORDS, *words).assert_helpful()
 
 
+SHARDED = (
+    "predict", "llama-3-8b", "--device", "a100", "--devices", "4", "--batch", "1", "--seq", "512",
+    "--rewrite", "lora_rank=8", "--sharding", "zero3", "--framework",
+)  # fmt: skip
+HOOKS = "hooks of each sharded block take the host's time"
+
+
+@pytest.mark.parametrize(
+    ("framework", "has_hooks"), [("trl", True), ("litgpt", True), ("torchtune", False)]
+)
+def test_software_that_shards_by_hooks_says_what_they_take(
+    run: Run, framework: str, has_hooks: bool
+) -> None:
+    """As the rows of these frameworks are scored."""
+    done = run(*SHARDED, framework)
+    assert (HOOKS in " ".join(done.out.split())) == has_hooks, done.out
+
+
+def test_ranks_that_split_nothing_have_no_such_hooks(run: Run) -> None:
+    assert HOOKS not in " ".join(run(*WORDS, "trl", "--devices", "4").out.split())
+
+
+def test_a_cluster_runs_as_its_software_does(run: Run) -> None:
+    words = ("scale", "llama-3-8b", "--device", "h100", "--counts", "16", "--framework")
+    said = " ".join(run(*words, "megatron").out.split())
+    assert "updated weights are gathered behind the next forward pass" in said
+    assert "gathered behind" not in " ".join(run(*words, "torch").out.split())
+
+
 def test_remedies_count_from_what_the_trainer_does(run: Run) -> None:
     """Live bytes that a remedy is told against are those of the prediction beside it."""
     words = ("predict", "gpt2", "--device", "h100", "--batch", "512", "--framework", "trl")

@@ -16,8 +16,8 @@ from paceline.scoring.assumed import Assumed, widening
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.networks import links_of_row, switched_link
 from paceline.scoring.naming.recipes import (
-    TrainingRecipe,
     degrees_of,
+    habits_of,
     items_of,
     recipe_of,
     strategy_of,
@@ -26,13 +26,12 @@ from paceline.scoring.naming.serving import profile_of
 from paceline.scoring.naming.stated_degrees import are_independent, sharding_of, stated_degrees
 from paceline.scoring.readings import ENGINES, Reading
 from paceline.scoring.rows import Row
-from paceline.simulation.job import Habit, Job
+from paceline.simulation.job import OF_REPLICAS, Habit, Job
 from paceline.simulation.machine import Machine
 from paceline.stack.engines import USUAL_LOOP
+from paceline.stack.recipes import TrainingRecipe
 from paceline.values import dataclass
 
-#: Habits of software whose ranks have items of their own and share no layer.
-_OF_REPLICAS: tuple[Habit, ...] = ("hooks", "adapter-hooks", "whole-gradients")
 _BEAMS = re.compile(r"\bbeams?(?:[ _-]?size)?\s*[=: ]\s*(\d+)", re.IGNORECASE)
 
 
@@ -150,7 +149,7 @@ def row_job(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
         has_adapters = cell.reading.configuration.lora_rank > 0
         strategy = strategy_of(row, degrees, recipe, has_adapters=has_adapters)
         return _split(cell, workload, catalog, strategy, recipe, items_of(row, degrees))
-    habits = tuple(habit for habit in recipe.habits if habit in _OF_REPLICAS)
+    habits = tuple(habit for habit in habits_of(recipe) if habit in OF_REPLICAS)
     return _replicas(cell, workload, catalog, row.num_devices, habits)
 
 
@@ -171,7 +170,8 @@ def _stated(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
     if math.isnan(items):
         raise UnresolvedRowError("the row states no batch size")
     recipe = recipe_of(row, cell.device.name)
-    recipe = replace(recipe, is_megatron=False, frees_messages=False)
+    habits = recipe.habits - {"gathers-ahead", "frees-messages"}
+    recipe = replace(recipe, is_megatron=False, habits=habits)
     return _split(replace(cell, row=row), workload, catalog, strategy, recipe, items)
 
 
@@ -242,7 +242,7 @@ def _split(
     link = switched_link(catalog, cell.device)
     if strategy.num_ranks > 1 and link is not None:
         machine = replace(machine, device_link=link)
-    job = _job(cell, workload, strategy, items / strategy.num_parts, recipe.habits)
+    job = _job(cell, workload, strategy, items / strategy.num_parts, habits_of(recipe))
     if recipe.is_megatron:
         how = replace(job.configuration, training_format="half-weights")
         job = replace(job, configuration=how)

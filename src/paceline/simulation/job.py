@@ -14,6 +14,7 @@ from paceline.model.items import StatedItem, as_items
 from paceline.model.settings import format_settings, read_settings
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.stack.engines import EngineProfile, engine_in
+from paceline.stack.recipes import training_recipe
 from paceline.values import dataclass
 
 #: What the software of a job does beside its strategy: tokens go once to each rank that has one of
@@ -42,6 +43,8 @@ Habit = Literal[
     "loop",
 ]
 HABITS: tuple[Habit, ...] = get_args(Habit)
+#: Habits of software whose ranks have items of their own and share no layer.
+OF_REPLICAS: tuple[Habit, ...] = ("hooks", "adapter-hooks", "whole-gradients")
 
 #: Finds a workload by what it is called and its task.
 Load = Callable[[str, Task], Workload]
@@ -195,6 +198,25 @@ def _whole(facts: dict[str, str], name: str) -> int | None:
     if text is not None and not text.isdecimal():
         raise InvalidInputError(f"`{name}={text}` is no count", hint=_HINT)
     return None if text is None else int(text)
+
+
+def usual_habits(
+    framework: str, *, model: str, device: str, configuration: Configuration
+) -> tuple[Habit, ...]:
+    """What a named software does beside any strategy, in the order of `HABITS`.
+
+    Args:
+        framework: As typed.
+        model: What is trained.
+        device: ``Device.name``.
+        configuration: How a rank runs.
+    """
+    recipe = training_recipe(
+        framework, model=model, device=device, precision=configuration.precision,
+        parallelism="fsdp",
+    )  # fmt: skip
+    said = recipe.habits | ({"whole"} if recipe.is_megatron else set())
+    return tuple(habit for habit in HABITS if habit in said)
 
 
 def _habits(facts: Mapping[str, str]) -> tuple[Habit, ...]:

@@ -30,7 +30,7 @@ from paceline.planning.forecast.grid_jobs import (
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
-from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite, usual_words
+from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite, habit_words, usual_words
 from paceline.planning.goal.service import service_of
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.cases import Cases
@@ -397,7 +397,8 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
         is_training=grid.workload.task == "train",
         leaving=() if question.checkpointing == "none" else ("checkpointing",),
     )
-    yield from filter(None, (usual,))
+    habits = next((job.habits for job in grid.cases.jobs if job.habits), ())
+    yield from filter(None, (usual, habit_words(question.framework, habits)))
     if question.rewrite:
         yield f"run with {question.rewrite}"
     if "offload=optimizer" in question.rewrite:

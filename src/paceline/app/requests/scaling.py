@@ -39,10 +39,16 @@ from paceline.planning.goal.amounts import check_global_batch, resolve_job
 from paceline.planning.goal.batch_limit import BatchLimit, batch_limit_of
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
-from paceline.planning.goal.rewrites import OF_A_SEARCH, check_rewrite, usual_words, with_usual
+from paceline.planning.goal.rewrites import (
+    OF_A_SEARCH,
+    check_rewrite,
+    habit_words,
+    usual_words,
+    with_usual,
+)
 from paceline.planning.places.price import rental_terms
 from paceline.planning.places.support import checked_on, configuration_on
-from paceline.simulation.job import Habit, Job
+from paceline.simulation.job import HABITS, Habit, Job, usual_habits
 from paceline.simulation.unequal import Part, unequal_step
 from paceline.stack.engines import USUAL_LOOP, EngineProfile
 from paceline.stack.trainers import loop_of, release_in
@@ -191,7 +197,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         sample_unit=workload.sample_unit if amount.amount.samples_per_item == 1 else "sequences",
         assumptions=(
             *filter(None, (amount.assumption, question.batch_words(workload, curve))),
-            *place.assumptions(question, question.length(workload)),
+            *place.assumptions(workload, question, question.length(workload)),
             *(() if items is None else (_STEPS_ALONE,)),
         ),
         curve=curve,
@@ -228,16 +234,28 @@ class Place:
             InvalidInputError: A setting of the rewrite changes nothing.
         """
         _check_rewrite_acts(workload, question, self.device, self.configuration)
+        said = {*self.habits, *self._usual_habits(workload, question)}
         return Job(
             workload=workload, configuration=self.configuration, seq=question.seq,
-            habits=self.habits, profile=_loop(question).host,
+            habits=tuple(habit for habit in HABITS if habit in said),
+            profile=_loop(question).host,
         )  # fmt: skip
 
-    def assumptions(self, question: ScalingQuestion, seq: int) -> tuple[str, ...]:
+    def _usual_habits(self, workload: Workload, question: ScalingQuestion) -> tuple[Habit, ...]:
+        return () if question.framework is None else usual_habits(
+            question.framework, model=workload.name, device=self.device.name,
+            configuration=self.configuration,
+        )  # fmt: skip
+
+    def assumptions(
+        self, workload: Workload, question: ScalingQuestion, seq: int
+    ) -> tuple[str, ...]:
         """What an answer there rests on, one sentence each."""
+        usual = habit_words(question.framework, self._usual_habits(workload, question))
         return (
             *filter(None, (_length(seq), _machines(self.offer))),
             *_ways(self.configuration, question),
+            *filter(None, (usual,)),
             *self.link_assumptions,
         )
 

@@ -72,7 +72,7 @@ def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int
         offer=place.offer.name,
         count=count,
         global_batch=batch,
-        assumptions=place.assumptions(question, seq),
+        assumptions=place.assumptions(workload, question, seq),
         trials=found.trials,
         saved_frac=found.saved_frac,
     )

@@ -41,7 +41,7 @@ from paceline.planning.places.configurations import (
 )
 from paceline.planning.places.support import newest_support, unreleased_support, why_unmodelled
 from paceline.simulation.cases import Cases
-from paceline.simulation.job import Job
+from paceline.simulation.job import OF_REPLICAS, Habit, Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.stack.engines import no_kernels
 from paceline.values import dataclass
@@ -181,7 +181,7 @@ def grid_cases(
     )
     places = _places(catalog, [support.device for support in supports], axes.counts)
     batch = np.array(sorted(set(axes.batches)), dtype=np.float64)
-    rows, cases = _cases(workload, work, configured, places, batch, axes, service)
+    rows, cases = _cases(workload, work, configured, places, batch, axes, service, goal)
     return GridCases(
         workload=workload,
         goal=goal,
@@ -204,9 +204,22 @@ def grid_cases(
     )
 
 
+def _habits(
+    workload: Workload, goal: Goal, configured: ConfiguredDevices, count: int
+) -> tuple[Habit, ...]:
+    """What named software does where replicas split a training state."""
+    if goal.framework is None or count == 1 or configured.sharding == "none":
+        return ()
+    usual = usual_habits(
+        goal.framework, model=workload.name, device="", configuration=configured.configuration
+    )
+    return tuple(habit for habit in usual if habit in OF_REPLICAS)
+
+
 def _cases(
     workload: Workload, work: Work, configured: Sequence[ConfiguredDevices],
     places: Sequence[GridPlace], batch: FloatArray, axes: GridAxes, service: Service | None,
+    goal: Goal,
 ) -> tuple[IntArray, Cases]:  # fmt: skip
     """Rows of the product that a device runs, and what they are."""
     shape = (len(places), len(batch), len(configured))
@@ -227,6 +240,7 @@ def _cases(
             prompt_tokens=work.prompt_length if is_answered else None,
             output_tokens=work.output_length if is_answered else None,
             profile=profile_of(one, service),
+            habits=_habits(workload, goal, one, count),
         )
         for count in counts
         for one in configured

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 
 from paceline.document_keys import refuse_twice
@@ -30,6 +30,21 @@ OF_A_SEARCH: Mapping[str, str] = MappingProxyType(
         "offload": "it is tried for large models; to state it, state a strategy, such as "
         "dp8+zero1+offload",
         "accumulates": "microbatches are chosen with the batch",
+    }
+)
+#: What software does beside a strategy, in words.
+_HABITS: Mapping[str, str] = MappingProxyType(
+    {
+        "tokens-once": "tokens go once to each rank that has one of their experts",
+        "whole": "tensor ranks keep whole experts",
+        "hidden": "tokens travel while another microbatch is computed",
+        "gathers-ahead": "updated weights are gathered behind the next forward pass",
+        "hidden-sums": "sums of tensor ranks travel behind products",
+        "hooks": "hooks of each sharded block take the host's time",
+        "adapter-hooks": "and those of each adapter",
+        "frees-messages": "stages free messages once used",
+        "whole-gradients": "gradients stay whole while they accumulate",
+        "even-layers": "stages get equal numbers of layers",
     }
 )
 
@@ -97,3 +112,13 @@ def usual_words(
         if one.partition("=")[0] not in names and read_settings(one, plain) != plain
     )
     return f"as {framework} does unless --rewrite says otherwise: {does}" if does else ""
+
+
+def habit_words(framework: str | None, habits: Iterable[str]) -> str:
+    """What software does beside the strategy, as an assumption; empty where it does nothing.
+
+    >>> habit_words("LitGPT", ["hooks"])
+    "as LitGPT does: hooks of each sharded block take the host's time"
+    """
+    does = ", ".join(_HABITS[habit] for habit in habits)
+    return f"as {framework} does: {does}" if does else ""

@@ -13,65 +13,10 @@ from paceline.scoring.naming.stated_degrees import (
     stated_degrees,
 )
 from paceline.scoring.rows import Row
-from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import HABITS, Habit
-from paceline.values import dataclass
+from paceline.stack.recipes import TrainingRecipe, training_recipe
 
 _CUT = re.compile(r"sequence[ _-]parallel|\bSP\b(?! ?[=:]? ?0)")
-#: Whose stages have buffers for all microbatches of a step; those of Megatron-LM, DeepSpeed and
-#: PaddlePaddle have none.
-_KEEPS_MESSAGES = re.compile(r"(py)?torch", re.IGNORECASE)
-_RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRecipe:
-    """What a framework's recipe of training does beside the degrees that a row states.
-
-    Attributes:
-        is_megatron: Weights in 16 bits beside the optimizer's own, gathers behind the next forward
-            pass.
-        cuts_sequence: Tensor ranks cut sequences where layers are not cut.
-        sends_once: Tokens go once to each node and rank.
-        even_layers: Stages get equal numbers of layers.
-        hides_exchange: Tokens travel while another microbatch is computed.
-        hides_tensor_sums: What tensor ranks exchange travels behind products, chunk by chunk.
-        hooks: What gathers the parameters of each block takes the host long.
-        hooks_adapters: So it does for each tensor of an adapter.
-        keeps_gradients: Ranks that split gradients keep them whole until the last microbatch.
-        frees_messages: Stages let go of what they received and sent.
-        sharding: What replicas shard where the row does not say; empty for nothing.
-    """
-
-    is_megatron: bool = False
-    cuts_sequence: bool = False
-    even_layers: bool = False
-    sends_once: bool = False
-    hides_exchange: bool = False
-    hides_tensor_sums: bool = False
-    hooks: bool = False
-    hooks_adapters: bool = False
-    keeps_gradients: bool = False
-    frees_messages: bool = False
-    sharding: str = ""
-
-    @property
-    def habits(self) -> tuple[Habit, ...]:
-        """The same in the words of a job; experts are never cut by Megatron's tensor ranks."""
-        said: dict[Habit, bool] = {
-            "tokens-once": self.sends_once,
-            "whole": True,
-            "frees-messages": self.frees_messages,
-            "hidden": self.hides_exchange,
-            "gathers-ahead": self.is_megatron,
-            "hidden-sums": self.hides_tensor_sums,
-            "hooks": self.hooks,
-            "adapter-hooks": self.hooks_adapters,
-            "whole-gradients": self.keeps_gradients,
-            "even-layers": self.even_layers,
-            "loop": False,
-        }
-        return tuple(habit for habit in HABITS if said[habit])
 
 
 def degrees_of(row: Row) -> Degrees:
@@ -153,35 +98,22 @@ def _sharding(row: Row, degrees: Degrees, recipe: TrainingRecipe) -> str:
 
 
 def recipe_of(row: Row, device: str) -> TrainingRecipe:
-    """What the first line of ``data/training_recipes.csv`` that fits says; the last fits every row.
+    """What the software of a row does beside the degrees that it states.
 
     Args:
         row: The row.
         device: ``Device.name`` that it means.
     """
-    release = _RELEASE.search(row.framework)
-    asked = {
-        "framework": row.framework,
-        "model": row.model,
-        "device": device,
-        "precision": row.precision,
-        "parallelism": row.parallelism,
-        "release": release[0] if release else "",
-    }
-    line = next(fitting_lines("training_recipes.csv", asked))
-    flags = (
-        "is_megatron",
-        "cuts_sequence",
-        "even_layers",
-        "sends_once",
-        "hides_exchange",
-        "hides_tensor_sums",
-        "hooks",
-        "hooks_adapters",
-        "keeps_gradients",
+    return training_recipe(
+        row.framework,
+        model=row.model,
+        device=device,
+        precision=row.precision,
+        parallelism=row.parallelism,
     )
-    return TrainingRecipe(
-        **{name: line[name] == "yes" for name in flags},
-        frees_messages=not _KEEPS_MESSAGES.match(row.framework),
-        sharding=line["sharding"],
-    )
+
+
+def habits_of(recipe: TrainingRecipe) -> tuple[Habit, ...]:
+    """The same in the words of a job; Megatron's tensor ranks never cut experts."""
+    said = {"whole", *recipe.habits}
+    return tuple(habit for habit in HABITS if habit in said)
