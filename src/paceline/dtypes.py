@@ -103,6 +103,19 @@ PRECISIONS: dict[str, Precision] = {
     )
 }
 
+#: What else people call them; four-bit formats that are widened before products are one to us.
+_SPELLINGS = {
+    "float32": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float8": "fp8",
+    "fp4": "nvfp4",
+    **dict.fromkeys(("mxfp4", "nf4", "awq", "gptq", "w4a16", "q4_0", "q4_k_m"), "int4"),
+    **dict.fromkeys(("w8a16", "q8_0"), "int8"),
+    "w8a8": "int8-full",
+}
+
 
 def find_precision(name: str) -> Precision:
     """The precision called ``name``.
@@ -119,6 +132,18 @@ def find_precision(name: str) -> Precision:
         raise UnknownNameError.from_name(
             "precision", name, PRECISIONS, command="paceline predict --help"
         ) from None
+
+
+def read_precision(text: str) -> str:
+    """Name of the precision that somebody types, as we or others spell it.
+
+    Raises:
+        UnknownNameError: No such precision.
+
+    >>> read_precision("bfloat16"), read_precision("Q4_K_M")
+    ('bf16', 'int4')
+    """
+    return find_precision(_SPELLINGS.get(text.lower(), text)).name
 
 
 def first_as_wide(precision: Precision) -> Precision:

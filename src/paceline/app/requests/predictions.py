@@ -12,7 +12,7 @@ from paceline.app.requests.plan_request import check_length, read_calibration, r
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, parse_device_count, split_names
-from paceline.dtypes import find_precision
+from paceline.dtypes import read_precision
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.workload import Workload
@@ -380,7 +380,7 @@ def _stuck(cells: Sequence[GridCell]) -> list[GridCell]:
 def _goal(question: Question) -> Goal:
     """The precisions and compilers that are asked for."""
     compilers = tuple(read_compiler(name) for name in _names(question.compiler or ""))
-    precisions = tuple(find_precision(name).name for name in _names(question.precision or ""))
+    precisions = tuple(read_precision(name) for name in _names(question.precision or ""))
     return Goal(compilers=compilers, precisions=precisions, framework=question.framework)
 
 

@@ -12,7 +12,7 @@ from paceline.app.requests.plan_request import read_calibration, read_compiler
 from paceline.catalog.entities import Device
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
-from paceline.dtypes import find_precision
+from paceline.dtypes import find_precision, read_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
@@ -175,7 +175,7 @@ def _configured(
     mode = read_compiler(compiler)
     if device is not None:
         return configuration_on(device, precision=precision, compiler=mode, rewrite=rewrite)
-    plain = Configuration(precision=find_precision(precision or "bf16").name, compiler=mode)
+    plain = Configuration(precision=read_precision(precision or "bf16"), compiler=mode)
     return _checked(None, read_settings(rewrite, plain))
 
 

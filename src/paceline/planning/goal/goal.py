@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Literal, get_args
 
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
-from paceline.dtypes import find_precision
+from paceline.dtypes import find_precision, read_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Compiler
 from paceline.model.graph.workload import Workload
@@ -70,6 +70,10 @@ def _watts(power_w: float) -> str:
 def _told(name: str, value: int) -> None:
     if value not in PERCENTILES:
         raise InvalidInputError(f"the {name} {value} is not told", hint="take 50, 95 or 99")
+
+
+def _read_precisions(text: str) -> tuple[str, ...]:
+    return tuple(read_precision(name) for name in read_names(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +187,7 @@ class Goal:
     )  # fmt: skip
     precisions: tuple[str, ...] = typed(
         "precision", "Accepted precisions; several with commas.", "bf16",
-        default=(), read=read_names,
+        default=(), read=_read_precisions,
     )  # fmt: skip
     compilers: tuple[str, ...] = typed(
         "compiler", "Accepted compilers; several with commas.", "eager",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.catalog.entities import Device
-from paceline.dtypes import find_precision
+from paceline.dtypes import find_precision, read_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Compiler, Configuration, Platform
 from paceline.model.settings import read_settings
@@ -105,7 +105,7 @@ def configuration_on(
         InvalidInputError: Nothing runs on the device, or not in that precision or compiler.
     """
     support = _support_of(device, framework)
-    name = find_precision(precision or usual_precisions(support)[0]).name
+    name = read_precision(precision or usual_precisions(support)[0])
     plain = Configuration(
         precision=name,
         compiler=compiler or _usual_compiler(support),
