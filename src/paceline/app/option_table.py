@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 from paceline.app.command_line import Option, Verb, spelled_out
 from paceline.errors import InvalidInputError
@@ -72,6 +72,34 @@ def takes(*options: TextOption) -> Callable[[Verb], Verb]:
         return verb
 
     return decorate
+
+
+def asks(function: Callable[..., object], **told: Any) -> Callable[[Verb], Verb]:
+    """Give a verb the parameters of a function of the API, whose types and defaults they have.
+
+    Args:
+        function: What the verb asks.
+        told: An `Option` or `Argument` by parameter, in the order of the help; or a whole
+            ``Annotated`` type for what is typed in another way than it is asked.
+    """
+
+    def decorate(verb: Verb) -> Verb:
+        parameters = [_asked(function, name, one) for name, one in told.items()]
+        verb.__dict__["__signature__"] = inspect.Signature(parameters)
+        return verb
+
+    return decorate
+
+
+def _asked(function: Callable[..., object], name: str, told: Any) -> inspect.Parameter:
+    known = inspect.signature(function).parameters.get(name)
+    if get_origin(told) is Annotated:
+        default = get_args(told)[1].default if known is None else known.default
+        return _keyword(name, told, default=default)
+    assert known is not None, f"{function.__name__} takes no {name}"
+    # One by one: what the function returns may be imported for type checkers alone.
+    kind = eval(known.annotation, function.__globals__)
+    return _keyword(name, Annotated[kind, told], default=known.default)
 
 
 def _parameter(option: TextOption) -> inspect.Parameter:

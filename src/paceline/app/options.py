@@ -51,9 +51,9 @@ Devices = Annotated[
     str | None,
     Option(metavar="A,B", help="Device or family; several with commas."),
 ]
-_FACTS = Option(help="File with your own devices, offers and machines; repeatable.", default=())
-Facts = Annotated[list[Path] | None, _FACTS]
-RepeatedFacts = Annotated[Sequence[Path], _FACTS]
+FACTS = Option(help="File with your own devices, offers and machines; repeatable.", default=())
+Facts = Annotated[list[Path] | None, FACTS]
+RepeatedFacts = Annotated[Sequence[Path], FACTS]
 Calibration = Annotated[
     Path | None,
     Option(metavar="FILE", help="Your own measurements, as `paceline calibrate` keeps them."),
@@ -74,8 +74,8 @@ FolderThere = Annotated[
     str | None, Option(metavar="FOLDER", help="Where the command runs there.", flags=("--in",))
 ]
 Runs = Annotated[Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")]
-Json = Annotated[bool, Option(help="Answer as JSON.", flags=("--json",))]
-Format = Annotated[str, Option(help="text, md or json.", flags=("--format",))]
+Json = Annotated[bool, Option(help="Answer as JSON.", flags=("--json",), default=False)]
+Format = Annotated[str, Option(help="text, md or json.", flags=("--format",), default="text")]
 Output = Annotated[
     Path | None,
     Option(

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, TypedDict, Unpack, get_args
 
 import pytest
 
@@ -14,7 +14,7 @@ from paceline.app.api.stack import HostOptions, StackOptions
 from paceline.app.command_line import Argument, Commands, Option, read_call, spelled_out
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.main import VERBS
-from paceline.app.option_table import TextOption, takes
+from paceline.app.option_table import TextOption, asks, takes
 from paceline.app.options import answers
 from paceline.app.output import Answer
 from paceline.app.verbs import stack as stack_cli
@@ -112,3 +112,33 @@ def test_no_verb_takes_anything_at_all(module: str) -> None:
     for verb in verbs:
         parameters = inspect.signature(inspect.unwrap(verb)).parameters.values()
         assert not [p.name for p in parameters if str(p.annotation) == "Any"], verb
+
+
+def _asked(model: str, *, count: int = 3, loud: str = "") -> Imported:  # noqa: F821  For mypy alone.
+    """What a verb asks."""
+
+
+def test_a_verb_has_the_types_and_defaults_of_what_it_asks() -> None:
+    @asks(
+        _asked,
+        count=Option("How many."),
+        model=Argument("MODEL", "What."),
+        loud=Annotated[bool, Option("Shout.")],
+        force=Annotated[bool, Option("Do it.", default=False)],
+    )
+    def verb(**_: object) -> None:
+        """Do it."""
+
+    kinds = {
+        name: (get_args(p.annotation)[0], p.default)
+        for name, p in spelled_out(verb).parameters.items()
+    }
+    assert kinds == {
+        "count": (int, 3), "model": (str, inspect.Parameter.empty), "loud": (bool, ""),
+        "force": (bool, False),
+    }  # fmt: skip
+
+
+def test_a_verb_cannot_ask_what_nobody_answers() -> None:
+    with pytest.raises(AssertionError, match="_asked takes no size"):
+        asks(_asked, size=Option("How large."))(lambda: None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Any
 
 from paceline.app import options as common
-from paceline.app.api.catalog import devices as find_devices
-from paceline.app.api.catalog import offers as find_offers
+from paceline.app.api import catalog as api
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of
 from paceline.app.requests.words import read_day
 from paceline.app.verbs import prices
@@ -21,8 +21,6 @@ from paceline.reporting.screens.catalogs import (
 )
 from paceline.reporting.tables import markdown_table, text_table
 
-_Vendor = Annotated[str | None, Option(help="NVIDIA, AMD, Google, …")]
-
 
 def register(app: Commands) -> None:
     """Add the verbs."""
@@ -32,64 +30,39 @@ def register(app: Commands) -> None:
 
 
 @common.answers
-def devices(
-    name: Annotated[
-        str | None, Argument(metavar="NAME", help="A device, a family, a vendor or a part.")
-    ] = None,
-    vendor: _Vendor = None,
-    architecture: Annotated[str | None, Option(help="Ampere, CDNA3, …")] = None,
-    kind: Annotated[str | None, Option(help="gpu, tpu, npu or cpu.")] = None,
-    device_class: Annotated[str | None, Option(help="datacenter, consumer, …")] = None,
-    min_memory: Annotated[str | None, Option(metavar="24GB", help="At least.")] = None,
-    max_power: Annotated[str | None, Option(metavar="300W", help="At most.")] = None,
-    facts: common.Facts = None,
-) -> Answer:
+@asks(
+    api.devices,
+    name=Argument("NAME", "A device, a family, a vendor or a part."),
+    vendor=Option("NVIDIA, AMD, Google, …"),
+    architecture=Option("Ampere, CDNA3, …"),
+    kind=Option("gpu, tpu, npu or cpu."),
+    device_class=Option("datacenter, consumer, …"),
+    min_memory=Option("At least.", "24GB"),
+    max_power=Option("At most.", "300W"),
+    facts=common.FACTS,
+)
+def devices(**asked: Any) -> Answer:
     """List accelerators: memory, bandwidth, dense rates, power, price; one with its sources."""
-    found = find_devices(
-        name,
-        vendor=vendor,
-        architecture=architecture,
-        kind=kind,
-        device_class=device_class,
-        min_memory=min_memory,
-        max_power=max_power,
-        facts=facts or (),
-    )
-    return _devices_answer(found)
+    return _devices_answer(api.devices(**asked))
 
 
 @common.answers
-def offers(
-    device: Annotated[str | None, Argument(metavar="DEVICE", help="A device or a family.")] = None,
-    cloud: Annotated[str | None, Option(help="Provider.")] = None,
-    region: Annotated[str | None, Option(help="Region, or its beginning.")] = None,
-    min_devices: Annotated[float | None, Option(help="Devices in the machine.")] = None,
-    min_memory: Annotated[
-        str | None, Option(metavar="24GB", help="Memory of each device, at least.")
-    ] = None,
-    max_price: Annotated[
-        str | None, Option(metavar="2usd", help="Per hour and machine, at most.")
-    ] = None,
-    spot: Annotated[bool, Option(help="Only with an interruptible price.")] = False,
-    every: Annotated[
-        bool, Option(help="Also retired ones and prices older than a year.", flags=("--all",))
-    ] = False,
-    as_of: common.AsOf = None,
-    facts: common.Facts = None,
-) -> Answer:
+@asks(
+    api.offers,
+    device=Argument("DEVICE", "A device or a family."),
+    cloud=Option("Provider."),
+    region=Option("Region, or its beginning."),
+    min_devices=Option("Devices in the machine."),
+    min_memory=Option("Memory of each device, at least.", "24GB"),
+    max_price=Option("Per hour and machine, at most.", "2usd"),
+    spot=Option("Only with an interruptible price."),
+    every=Option("Also retired ones and prices older than a year.", flags=("--all",)),
+    as_of=common.AsOf,
+    facts=common.FACTS,
+)
+def offers(*, every: bool, as_of: str | None, **asked: Any) -> Answer:
     """List machines for rent, cheapest first, with the day their price was seen."""
-    find = partial(
-        find_offers,
-        device,
-        cloud=cloud,
-        region=region,
-        min_devices=min_devices,
-        min_memory=min_memory,
-        max_price=max_price,
-        spot=spot,
-        as_of=as_of,
-        facts=facts or (),
-    )
+    find = partial(api.offers, as_of=as_of, **asked)
     found = find(every=every)
     listed = {offer.name for offer in found}
     hidden = () if every else tuple(o for o in find(every=True) if o.name not in listed)

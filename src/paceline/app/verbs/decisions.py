@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
+from paceline.app.api import decisions as api
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of
 from paceline.errors import DoesNotFitError
 from paceline.units import parse_usd
@@ -32,37 +34,21 @@ def register(app: Commands) -> None:
 
 
 @common.answers
-def own(
-    path: Annotated[Path, Argument(metavar="FILE", help="TOML file with one table per purchase.")],
-    name: Annotated[str | None, Option(help="Only this purchase of the file.")] = None,
-    price: Annotated[
-        str | None, Option(metavar="2800usd", help="Price of the machine, instead of the file's.")
-    ] = None,
-    electricity: Annotated[
-        float | None, Option(metavar="0.25", help="USD per kWh, instead of the region's.")
-    ] = None,
-    pue: Annotated[
-        float | None,
-        Option(metavar="1.3", help="Power of the building over that of the machine."),
-    ] = None,
-    utilisation: Annotated[
-        float | None, Option(metavar="0.5", help="Share of all hours in which it works.")
-    ] = None,
-    facts: common.Facts = None,
-) -> Answer:
+@asks(
+    api.own,
+    path=Argument("FILE", "TOML file with one table per purchase."),
+    name=Option("Only this purchase of the file."),
+    price=Annotated[str | None, Option("Price of the machine, instead of the file's.", "2800usd")],
+    usd_per_kwh=Option("USD per kWh, instead of the region's.", "0.25", ("--electricity",)),
+    pue=Option("Power of the building over that of the machine.", "1.3"),
+    utilisation=Option("Share of all hours in which it works.", "0.5"),
+    facts=common.FACTS,
+)
+def own(*, price: str | None, **asked: Any) -> Answer:
     """Judge a purchase against renting: cost, break-even, what it turns on, every source."""
-    from paceline.app.api.decisions import own as judge
     from paceline.reporting.screens import decisions as report
 
-    found = judge(
-        path,
-        name=name,
-        facts=facts or (),
-        price_usd=None if price is None else parse_usd(price),
-        usd_per_kwh=electricity,
-        pue=pue,
-        utilisation=utilisation,
-    )
+    found = api.own(price_usd=None if price is None else parse_usd(price), **asked)
     return Answer(
         kind="purchases",
         value=found,
@@ -72,19 +58,18 @@ def own(
 
 
 @common.answers
-def fits(
-    machine: Annotated[
-        str, Argument(metavar="MACHINE", help="A machine of your facts file, by its name.")
-    ],
-    device: Annotated[str | None, Option(metavar="3090", help="Ask about this card only.")] = None,
-    cards: Annotated[int, Option(help="How many of it.")] = 1,
-    facts: common.Facts = None,
-) -> Answer:
+@asks(
+    api.fits,
+    machine=Argument("MACHINE", "A machine of your facts file, by its name."),
+    device=Option("Ask about this card only.", "3090"),
+    cards=Option("How many of it."),
+    facts=common.FACTS,
+)
+def fits(*, cards: int, **asked: Any) -> Answer:
     """Say which cards an own machine can take, by power, slots and airflow; status 3 if none."""
-    from paceline.app.api.decisions import fits as fitted
     from paceline.reporting.screens import decisions as report
 
-    judge = partial(fitted, machine, device=device, facts=facts or ())
+    judge = partial(api.fits, **asked)
     found = judge(cards=cards)
     none = "no card of the catalogue fits; --device NAME says what one lacks"
     answer = answer_of("fits", found, report.fit_table(found) if found else none)
@@ -107,61 +92,32 @@ def _is_taken(cards: tuple[FittedCard, ...]) -> bool:
 
 
 @common.answers
-def bill(
-    offer: Annotated[str, Argument(metavar="OFFER", help="Such as aws/p4d.24xlarge.")],
-    duration: Annotated[str, Argument(metavar="TIME", help="Undisturbed run, such as 36h.")],
-    nodes: Annotated[int, Option(help="Machines.")] = 1,
-    term: Annotated[str, Option(help="on-demand, spot, reserved-1y or reserved-3y.")] = "on-demand",
-    setup: Annotated[str, Option(help="Paid time before work begins.")] = "10min",
-    storage: Annotated[
-        str | None, Option(metavar="150GB", help="Kept on the provider's disks.")
-    ] = None,
-    egress: Annotated[str | None, Option(metavar="10GB", help="Taken out at the end.")] = None,
-    save: Annotated[
-        str | None, Option(help="Time of one checkpoint, on spot machines; 60s without.")
-    ] = None,
-    save_every: Annotated[
-        str | None,
-        Option(metavar="30min", help="Work between two, likewise; what costs least without."),
-    ] = None,
-    restart: Annotated[
-        str | None, Option(help="Paid time of a restart, likewise; 10min without.")
-    ] = None,
-    interruptions: Annotated[
-        float | None,
-        Option(metavar="0.02", help="Per hour of one machine, likewise; as published without."),
-    ] = None,
-    price: Annotated[
-        str | None, Option(metavar="9usd", help="Of a machine and hour, instead of the known one.")
-    ] = None,
-    region: Annotated[str, Option(help="Where it runs, if not where the price was seen.")] = "",
-    as_of: common.AsOf = None,
-    facts: common.Facts = None,
-) -> Answer:
+@asks(
+    api.bill,
+    offer=Argument("OFFER", "Such as aws/p4d.24xlarge."),
+    duration=Argument("TIME", "Undisturbed run, such as 36h."),
+    nodes=Option("Machines."),
+    term=Option("on-demand, spot, reserved-1y or reserved-3y."),
+    setup=Option("Paid time before work begins."),
+    storage=Option("Kept on the provider's disks.", "150GB"),
+    egress=Option("Taken out at the end.", "10GB"),
+    save=Option("Time of one checkpoint, on spot machines; 60s without."),
+    save_every=Option("Work between two, likewise; what costs least without.", "30min"),
+    restart=Option("Paid time of a restart, likewise; 10min without."),
+    interruptions=Option("Per hour of one machine, likewise; as published without.", "0.02"),
+    price=Option("Of a machine and hour, instead of the known one.", "9usd"),
+    region=Option("Where it runs, if not where the price was seen."),
+    as_of=common.AsOf,
+    facts=common.FACTS,
+)
+def bill(*, offer: str, facts: Sequence[Path], **asked: Any) -> Answer:
     """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
-    from paceline.app.api.decisions import bill as priced
     from paceline.catalog.load import load_catalog
     from paceline.catalog.lookup import find_offer
     from paceline.reporting.screens import decisions as report
 
-    found = priced(
-        offer,
-        duration,
-        nodes=nodes,
-        term=term,
-        setup=setup,
-        storage=storage,
-        egress=egress,
-        save=save,
-        save_every=save_every,
-        restart=restart,
-        interruptions=interruptions,
-        price=price,
-        region=region,
-        as_of=as_of,
-        facts=facts or (),
-    )
-    rented = find_offer(load_catalog(tuple(facts or ())), offer)
+    found = api.bill(offer, facts=facts, **asked)
+    rented = find_offer(load_catalog(tuple(facts)), offer)
     return Answer(
         kind="bill",
         value=found,
@@ -171,16 +127,17 @@ def bill(
 
 
 @common.answers
-def pool(
-    path: Annotated[Path, Argument(metavar="FILE", help="YAML file with a pool and its jobs.")],
-    python: common.Python = None,
-    facts: common.Facts = None,
-) -> Answer:
+@asks(
+    api.pool,
+    path=Argument("FILE", "YAML file with a pool and its jobs."),
+    python=common.Python,
+    facts=common.FACTS,
+)
+def pool(**asked: Any) -> Answer:
     """Schedule several jobs on one pool of devices: gang them, share out, or mix."""
-    from paceline.app.api.decisions import pool as schedule
     from paceline.reporting.screens import decisions as report
 
-    found = schedule(path, python=python, facts=facts or ())
+    found = api.pool(**asked)
     return Answer(
         kind="pool",
         value=found,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 from paceline.app import options as common
+from paceline.app.api import prices as api
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of
 
 
@@ -18,31 +19,20 @@ def register(app: Commands) -> None:
 
 
 @common.answers
-def refresh(
-    feeds: Annotated[
-        list[str],
-        Argument(
-            metavar="FEED",
-            help="aws, gcp, azure, lambda, nebius, runpod, verda; https://…; a file.",
-        ),
-    ] = [],  # noqa: B006  click gives a list
-    seen_on: Annotated[
-        str | None, Option(metavar="DATE", help="Day on which the prices of a file were seen.")
-    ] = None,
-    cloud: Annotated[
-        str | None, Option(help="Provider of a table whose rows do not say it.")
-    ] = None,
-    dry_run: Annotated[bool, Option(help="Say what would change, and write nothing.")] = False,
-    plan: Annotated[
-        Path | None, Option(metavar="PLAN", help="A kept plan: say whether it would now differ.")
-    ] = None,
-) -> Answer:
+@asks(
+    api.offers_refresh,
+    feeds=Argument("FEED", "aws, gcp, azure, lambda, nebius, runpod, verda; https://…; a file."),
+    seen_on=Option("Day on which the prices of a file were seen.", "DATE"),
+    cloud=Option("Provider of a table whose rows do not say it."),
+    dry_run=Option("Say what would change, and write nothing."),
+    plan=Option("A kept plan: say whether it would now differ.", "PLAN"),
+)
+def refresh(**asked: Any) -> Answer:
     """Read today's prices from public feeds, and say what changed; nothing is fetched otherwise.
 
     A price that moved by more than three times, has no currency or is older than the known one is
     held back and shown; a feed with more than a fifth of such prices is refused whole.
     """
-    from paceline.app.api.prices import offers_refresh
     from paceline.reporting.screens.prices import (
         change_table,
         feed_table,
@@ -50,7 +40,7 @@ def refresh(
         refresh_lines,
     )
 
-    found = offers_refresh(feeds, seen_on=seen_on, cloud=cloud, dry_run=dry_run, plan=plan)
+    found = api.offers_refresh(**asked)
     changes = [change_table(found)] if found.changes else []
     held_back = [held_back_table(found)] if found.held_back else []
     return answer_of(
@@ -61,25 +51,21 @@ def refresh(
 @common.answers
 def history() -> Answer:
     """List the refreshes that are kept, the newest first."""
-    from paceline.app.api.prices import offers_history
     from paceline.reporting.screens.prices import history_table
 
-    found = offers_history()
+    found = api.offers_history()
     none = "the shipped prices are in force; nothing was refreshed\nnext: paceline offers refresh"
     return answer_of("offers_history", found, history_table(found) if found else none)
 
 
 @common.answers
-def rollback(
-    name: Annotated[
-        str | None,
-        Argument(metavar="REFRESH", help="Its name in the history; else the one before."),
-    ] = None,
-    shipped: Annotated[bool, Option(help="Back to the prices that paceline ships with.")] = False,
-) -> Answer:
+@asks(
+    api.offers_rollback,
+    name=Argument("REFRESH", "Its name in the history; else the one before."),
+    shipped=Option("Back to the prices that paceline ships with."),
+)
+def rollback(**asked: Any) -> Answer:
     """Put the prices of an earlier refresh in force."""
-    from paceline.app.api.prices import offers_rollback
-
-    found = offers_rollback(name, shipped=shipped)
+    found = api.offers_rollback(**asked)
     said = "the shipped prices are in force" if found is None else f"{found.name} is in force"
     return answer_of("offers_rollback", found, said)
