@@ -109,6 +109,10 @@ class RankPasses:
         """Whether requests are answered token by token."""
         return "decode" in self.lowered
 
+    def decode_steps(self, output: FloatArray) -> FloatArray:
+        """Steps that write so many tokens: reading a prompt writes the first, encoding none."""
+        return output if self.workload.encodes else np.maximum(output - 1.0, 0.0)
+
     def idle_bytes(self, one: Pass) -> float:
         """Weights of the networks that wait in memory while a pass runs."""
         networks = {p.network: self.lowered[p.name].parameter_bytes for p in self.workload.passes}
@@ -178,7 +182,7 @@ def rank_steps(
     if passes.engine is not None:
         columns = _served(passes, passes.engine, found, asked.runs)
     elif passes.is_generation:
-        columns = _generated(found[0], found[1], found[2], asked.output)
+        columns = _generated(found[0], found[1], found[2], passes.decode_steps(asked.output))
     else:
         idle_bytes = [passes.idle_bytes(one) for one, _ in wanted]
         summed = _summed([one for one, _ in wanted], found, idle_bytes)
@@ -447,14 +451,14 @@ def _served(
 
 
 def _generated(
-    prefill: PassPrediction, decode: PassPrediction, last: PassPrediction, outputs: FloatArray
+    prefill: PassPrediction, decode: PassPrediction, last: PassPrediction, num_steps: FloatArray
 ) -> dict[str, FloatArray]:
     """A prompt read once and an answer written token by token, all requests of a batch together."""
-    step_s = prefill.mid_s + outputs * decode.mid_s
-    decode_frac = outputs * decode.mid_s / step_s
+    step_s = prefill.mid_s + num_steps * decode.mid_s
+    decode_frac = num_steps * decode.mid_s / step_s
 
     def total(name: str) -> FloatArray:
-        return np.asarray(getattr(prefill, name) + outputs * getattr(decode, name))
+        return np.asarray(getattr(prefill, name) + num_steps * getattr(decode, name))
 
     tables = {
         **{column: total(name) for column, name in _SUMMED.items()},

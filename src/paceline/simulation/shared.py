@@ -77,7 +77,7 @@ def _added_s(
     if not passes.is_generation:
         added_s = _beside_host_s(passes, alone, first_s)
         return added_s, added_s, added_s
-    return first_s, repeated_s, first_s + asked.output * repeated_s
+    return first_s, repeated_s, first_s + passes.decode_steps(asked.output) * repeated_s
 
 
 def exchanged_s(

@@ -146,6 +146,28 @@ def test_answers_are_as_a_grid_shows_them(profile: str) -> None:
     assert steps.per_token_s[0] == pytest.approx(cell.latency_s.mid, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("model", "strategy", "num_before"), [("gpt2", "", 1), ("gpt2", "tp2", 1), ("t5-base", "", 0)]
+)
+def test_reading_a_prompt_writes_the_first_token(
+    model: str, strategy: str, num_before: int
+) -> None:
+    workload = load_workload(model, task="infer")
+    count = 2 if strategy else 1
+
+    def steps(output_tokens: int) -> Steps:
+        return one(
+            workload, grid_machine(count), batch=4, prompt_tokens=100, output_tokens=output_tokens,
+            **({"strategy": Strategy.parse(strategy)} if strategy else {}),
+        )  # fmt: skip
+
+    many = steps(20)
+    written_s = (20 - num_before) * many.per_token_s[0]
+    assert many.step_s[0] == pytest.approx(many.first_token_s[0] + written_s, rel=1e-9)
+    if num_before:
+        assert steps(1).step_s[0] == pytest.approx(many.first_token_s[0], rel=1e-9)
+
+
 def test_many_rows_are_what_each_is_alone() -> None:
     gpt2, resnet = load_workload("gpt2"), load_workload("resnet50", task="infer")
     texts = ("dp8", "dp8/mb2+zero2", "fsdp8", "dp2.tp4", "pp2.dp4", "dp8+parameter-server")
