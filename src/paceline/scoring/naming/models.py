@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 
-from paceline.errors import UnknownNameError
+from paceline.errors import PacelineError, UnknownNameError
 from paceline.model.names.denoisers import denoiser_of
-from paceline.model.names.lookup import entry_of, hub_row, library_entry, library_names, zoo_entry
+from paceline.model.names.lookup import (
+    entry_of,
+    hub_row,
+    library_entry,
+    library_names,
+    reading_of,
+    zoo_entry,
+)
 from paceline.model.names.registry import names_of, parameters_of
 from paceline.model.names.spelling import plainer, without_owner
 from paceline.scoring.rows import Row
@@ -37,6 +44,7 @@ _BRACKETS = re.compile(
     re.IGNORECASE,
 )
 _SIZES = {"b": 1e9, "m": 1e6}
+_SIZE = re.compile(r"\b(\d+(?:\.\d+)?)([bm])\b", re.IGNORECASE)
 #: A stated size further from the known one is that of another model.
 _SAME_SIZE_FRAC = 0.15
 #: Beams that are stated settle what a refused model leaves open.
@@ -111,6 +119,7 @@ def resolve_model(row: Row) -> PublishedModel:
     found = (
         (_denoiser(row) if row.seq else None) or _listed(row) or _entry(name) or _zoo_model(name)
         or _timm_exactly(name) or _hub_model(name) or _image_model(name) or _denoiser(row)
+        or _as_asked(row) or _timm_model(name)
     )  # fmt: skip
     if found is None and (brackets := _BRACKETS.search(name)) is not None:
         found = _of_size(replace(row, model=name[: brackets.start()]), brackets)
@@ -272,7 +281,28 @@ def _image_model(name: str) -> PublishedModel | None:
     whole = name.strip()
     written = (whole, without_owner(whole), _DATA.sub("", without_owner(whole)))
     entry = next(filter(None, map(library_entry, written)), None)
-    return _as_entry(entry) or _timm_model(name)
+    return _as_entry(entry)
+
+
+def _as_asked(row: Row) -> PublishedModel | None:
+    """The model that `predict` takes the name for, unless the row states another size.
+
+    Where that is one of several that the name may mean, a size has to settle it.
+    """
+    name = _DATA.sub("", row.model.strip())
+    try:
+        entry = entry_of(name)
+    except PacelineError:
+        return None
+    known, stated = parameters_of(entry), row.num_parameters or _size_in(name)
+    is_same = known and stated and abs(known / stated - 1.0) < _SAME_SIZE_FRAC
+    return _as_entry(entry) if is_same or not (stated or reading_of(name)) else None
+
+
+def _size_in(name: str) -> float | None:
+    """Parameters that a name states, such as 3.3e9 of ``NLLB-3.3B``."""
+    found = _SIZE.search(name)
+    return float(found[1]) * _SIZES[found[2].lower()] if found else None
 
 
 def _is_meant(known: dict[str, str], row: Row) -> bool:
