@@ -65,10 +65,12 @@ class Argument:
     Attributes:
         metavar: How it is shown.
         help: What a user is told, below the purpose of the verb.
+        default: Where it stands in a table; it is required there without one.
     """
 
     metavar: str
     help: str
+    default: Any = inspect.Parameter.empty
 
 
 class _Verb(click.Command):

@@ -80,7 +80,8 @@ def asks(function: Callable[..., object], **told: Any) -> Callable[[Verb], Verb]
     Args:
         function: What the verb asks.
         told: An `Option` or `Argument` by parameter, in the order of the help; or a whole
-            ``Annotated`` type for what is typed in another way than it is asked.
+            ``Annotated`` type for what is typed in another way than it is asked, with its own
+            default.
     """
 
     def decorate(verb: Verb) -> Verb:
@@ -92,10 +93,9 @@ def asks(function: Callable[..., object], **told: Any) -> Callable[[Verb], Verb]
 
 
 def _asked(function: Callable[..., object], name: str, told: Any) -> inspect.Parameter:
-    known = inspect.signature(function).parameters.get(name)
     if get_origin(told) is Annotated:
-        default = get_args(told)[1].default if known is None else known.default
-        return _keyword(name, told, default=default)
+        return _keyword(name, told, default=get_args(told)[1].default)
+    known = inspect.signature(function).parameters.get(name)
     assert known is not None, f"{function.__name__} takes no {name}"
     # One by one: what the function returns may be imported for type checkers alone.
     kind = eval(known.annotation, function.__globals__)

@@ -7,7 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, get_args
+from typing import Annotated, Any, get_args
 
 from paceline.app.command_line import Argument, Option, spelled_out
 from paceline.app.output import Answer, Asked, Form
@@ -88,28 +88,10 @@ Output = Annotated[
 ]
 
 
-class TracedOptions(TypedDict, total=False):
-    """How a model is traced, for verbs that train it."""
-
-    seq: Seq
-    image_size: ImageSize
-    optimizer: Optimizer
-    python: Python
-
-
-class _TaskOptions(TypedDict, total=False):
-    task: Task
-
-
-class ModelOptions(_TaskOptions, TracedOptions, total=False):
-    """How a model is traced, to train or to infer."""
-
-
-class FactOptions(TypedDict, total=False):
-    """What is known beside the catalogue and the built-in coefficients."""
-
-    facts: RepeatedFacts
-    calibration: Calibration
+#: How a model is traced.
+TRACED = {"seq": Seq, "image_size": ImageSize, "optimizer": Optimizer, "python": Python}
+#: What is known beside the catalogue and the built-in coefficients.
+KNOWN = {"facts": RepeatedFacts, "calibration": Calibration}
 
 
 def form_of(name: str, *, is_json: bool) -> Form:

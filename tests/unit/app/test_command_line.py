@@ -123,7 +123,7 @@ def test_a_verb_has_the_types_and_defaults_of_what_it_asks() -> None:
         _asked,
         count=Option("How many."),
         model=Argument("MODEL", "What."),
-        loud=Annotated[bool, Option("Shout.")],
+        loud=Annotated[bool, Option("Shout.", default=False)],
         force=Annotated[bool, Option("Do it.", default=False)],
     )
     def verb(**_: object) -> None:
@@ -134,7 +134,7 @@ def test_a_verb_has_the_types_and_defaults_of_what_it_asks() -> None:
         for name, p in spelled_out(verb).parameters.items()
     }
     assert kinds == {
-        "count": (int, 3), "model": (str, inspect.Parameter.empty), "loud": (bool, ""),
+        "count": (int, 3), "model": (str, inspect.Parameter.empty), "loud": (bool, False),
         "force": (bool, False),
     }  # fmt: skip
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
+from paceline.app.api import planning as api
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
 from paceline.writing import make_folder, write_whole
@@ -21,40 +24,38 @@ def register(app: Commands) -> None:
     app.add_verb("deploy", deploy)
 
 
-def deploy(
-    plan: Annotated[
-        Path | None, Argument("PLAN", "Plan file, as `paceline plan` wrote it.")
-    ] = None,
-    to: Annotated[str | None, Option("Where to launch; --list shows all.", "TARGET")] = None,
-    command: Annotated[
-        str | None, Option("Training script with its arguments, quoted.", "'python train.py'")
-    ] = None,
-    purpose: Annotated[
-        str | None, Option("train, measure or serve; what was planned if left out.")
-    ] = None,
-    choice: Annotated[int, Option("Which choice of the plan, 1 being the first.")] = 1,
-    name: Annotated[str | None, Option("Job name.")] = None,
-    image: Annotated[str | None, Option("Container image instead of the published one.")] = None,
-    data: Annotated[str | None, Option("Path, claim, bucket or URL of the training data.")] = None,
-    checkpoints: Annotated[str | None, Option("Where checkpoints go.")] = None,
-    variant: Annotated[str, Option("gke-gpu or gke-tpu on Kubernetes.")] = "",
-    settings: Annotated[
-        list[str] | None, Option("A fact of the target; repeatable.", "KEY=VALUE", ("--set",))
-    ] = None,
-    is_list: Annotated[
-        bool, Option("List the targets and what they take.", "", ("--list",))
-    ] = False,
-    dry_run: Annotated[bool, Option("Print the files instead of writing them.")] = False,
-    force: Annotated[bool, Option("Replace files that are there and differ.")] = False,
-    folder: Annotated[
+@asks(
+    api.deploy,
+    plan=Annotated[Path | None, Argument("PLAN", "Plan file, as `paceline plan` wrote it.", None)],
+    to=Annotated[str | None, Option("Where to launch; --list shows all.", "TARGET")],
+    command=Option("Training script with its arguments, quoted.", "'python train.py'"),
+    purpose=Option("train, measure or serve; what was planned if left out."),
+    choice=Option("Which choice of the plan, 1 being the first."),
+    name=Option("Job name."),
+    image=Option("Container image instead of the published one."),
+    data=Option("Path, claim, bucket or URL of the training data."),
+    checkpoints=Option("Where checkpoints go."),
+    variant=Option("gke-gpu or gke-tpu on Kubernetes."),
+    settings=Annotated[
+        list[str], Option("A fact of the target; repeatable.", "KEY=VALUE", ("--set",))
+    ],
+    is_list=Annotated[
+        bool, Option("List the targets and what they take.", "", ("--list",), default=False)
+    ],
+    dry_run=Annotated[bool, Option("Print the files instead of writing them.", default=False)],
+    force=Annotated[bool, Option("Replace files that are there and differ.", default=False)],
+    folder=Annotated[
         Path | None,
         Option("Where the files go; deploy-TARGET if left out.", flags=("--folder", "-o")),
-    ] = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-) -> None:
+    ],
+    form=common.Format,
+    is_json=common.Json,
+)
+def deploy(
+    *, plan: Path | None, to: str | None, settings: Sequence[str], is_list: bool, dry_run: bool,
+    force: bool, folder: Path | None, form: str, is_json: bool, **asked: Any,
+) -> None:  # fmt: skip
     """Write launch files for a plan and print the one command that starts the job."""
-    from paceline.app.api.planning import deploy as deploy_plan
     from paceline.planning.goal.files import read_plan
 
     wanted = common.form_of(form, is_json=is_json)
@@ -76,19 +77,7 @@ def deploy(
             "a plan and a target are needed",
             hint="write it like paceline deploy plan.yaml --to slurm; `paceline deploy --list`",
         )
-    made = deploy_plan(
-        read_plan(plan),
-        to,
-        command=command or "",
-        purpose=purpose,
-        choice=choice,
-        name=name,
-        image=image,
-        data=data,
-        checkpoints=checkpoints,
-        variant=variant,
-        settings=common.pairs(settings or []),
-    )
+    made = api.deploy(read_plan(plan), to, settings=common.pairs(settings), **asked)
     target_folder = folder or Path(f"deploy-{made.target}")
     if not dry_run:
         _write(made, target_folder, can_replace=force)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.command_line import Commands, Option
-from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
-from paceline.app.option_table import takes
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS
+from paceline.app.option_table import asks, takes
 from paceline.app.output import Answer, say
 from paceline.app.requests.plan_request import read_request
 from paceline.errors import InvalidInputError
@@ -28,57 +28,37 @@ def register(app: Commands) -> None:
 
 
 @takes(*WORK_OPTIONS, *GOAL_OPTIONS)
-def plan(
-    model: common.Model,
-    task: common.AnswerTask = None,
-    seq: common.Seq = None,
-    image_size: common.ImageSize = None,
-    optimizer: common.Optimizer = None,
-    python: common.Python = None,
-    facts: common.Facts = None,
-    calibration: common.Calibration = None,
-    as_of: common.AsOf = None,
-    why_not: Annotated[
+@asks(
+    read_request,
+    model=common.Model,
+    task=common.AnswerTask,
+    **common.TRACED,
+    **common.KNOWN,
+    as_of=common.AsOf,
+    why_not=Annotated[
         str | None,
-        Option(
-            metavar="NAME", help="Say why this device, offer, cloud or own machine is not first."
-        ),
-    ] = None,
-    explain: Annotated[
+        Option("Say why this device, offer, cloud or own machine is not first.", "NAME"),
+    ],
+    explain=Annotated[
         bool,
-        Option(help="All reasons, and every figure of the first choice with its source."),
-    ] = False,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: Annotated[
-        Path | None,
-        Option(
-            help="Plan file to write instead of plan.yaml.",
-            flags=(
-                "--output",
-                "-o",
-            ),
-        ),
-    ] = None,
-    **values: Unpack[PlanOptions],
-) -> None:
+        Option("All reasons, and every figure of the first choice with its source.", default=False),
+    ],
+    form=common.Format,
+    is_json=common.Json,
+    output=Annotated[
+        Path | None, Option("Plan file to write instead of plan.yaml.", flags=("--output", "-o"))
+    ],
+)
+def plan(
+    *, why_not: str | None, explain: bool, form: str, is_json: bool, output: Path | None,
+    **asked: Any,
+) -> None:  # fmt: skip
     """Rank complete plans for a job: device, count, place, configuration, time and cost.
 
     The plan is also written to plan.yaml, which `paceline deploy` and `paceline report` read.
     """
     wanted = common.form_of(form, is_json=is_json)
-    inquiry = read_request(
-        model,
-        task=task,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        python=python,
-        facts=facts or (),
-        as_of=as_of,
-        calibration=calibration,
-        **values,
-    )
+    inquiry = read_request(**asked)
     if why_not is not None:
         if explain:
             raise InvalidInputError(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
-from paceline.app.api.planning import predict as predict_model
+from paceline.app.api import planning as api
 from paceline.app.command_line import Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer
 from paceline.errors import InvalidInputError
 
@@ -17,69 +18,37 @@ if TYPE_CHECKING:
     from paceline.planning.forecast.grid import PredictionGrid
 
 
-class _RunOptions(TypedDict, total=False):
-    task: common.AnswerTask
-    precision: Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …; several with commas.")]
-    compiler: Annotated[
+#: Lengths of a request, what one item of inference is, and the requests that come.
+_REQUESTS = {
+    "prompt_tokens": Annotated[
+        int | None, Option("Tokens in, of one request; 512 of a language model without.")
+    ],
+    "output_tokens": Annotated[
+        int | None, Option("Tokens out, of one request; 128 of a language model without.")
+    ],
+    "denoising_steps": Annotated[
+        int | None, Option("Steps of one picture or clip; those of its pipeline without.")
+    ],
+    "guidance": Annotated[
         str | None,
-        Option(help="eager or compiled; several with commas. eager without, or the engine's own."),
-    ]
-    framework: Annotated[
-        str | None,
-        Option(
-            help="What runs it: vllm, sglang, trtllm, tgi, lmdeploy or llamacpp serve; torch:2.4, "
-            "tensorflow, tensorrt, onnxruntime … run a batch as it is. vllm without, for language "
-            "models. Of training also trl, unsloth, torchtune, deepspeed …, by their defaults."
-        ),
-    ]
-    checkpointing: Annotated[
-        str,
-        Option(help="Recomputed in backward: none, selective, block or full.", default="none"),
-    ]
-    rewrite: common.Rewrite
-    sharding: Annotated[
-        str,
-        Option(
-            help="What devices of a training job split: none, zero2, zero3 (FSDP); auto is zero3 "
-            "where one of them does not hold the training state.",
-            default="auto",
-        ),
-    ]
-    prompt_tokens: Annotated[
-        int | None, Option(help="Tokens in, of one request; 512 of a language model without.")
-    ]
-    output_tokens: Annotated[
-        int | None, Option(help="Tokens out, of one request; 128 of a language model without.")
-    ]
-    denoising_steps: Annotated[
-        int | None, Option(help="Steps of one picture or clip; those of its pipeline without.")
-    ]
-    guidance: Annotated[
-        str | None,
-        Option(help="yes or no: whether each step runs without the prompt too; its pipeline's."),
-    ]
-    sound: Annotated[
-        str | None, Option(metavar="45s", help="Length of one recording that is heard.")
-    ]
-    beams: Annotated[
-        int | None, Option(help="Answers that a search keeps beside each other; one without.")
-    ]
-    rps: Annotated[
+        Option("yes or no: whether each step runs without the prompt too; its pipeline's."),
+    ],
+    "sound": Annotated[str | None, Option("Length of one recording that is heard.", "45s")],
+    "beams": Annotated[
+        int | None, Option("Answers that a search keeps beside each other; one without.")
+    ],
+    "rps": Annotated[
         float | None,
-        Option(help="Requests per second that come to an engine: what they see, by percentile."),
-    ]
-    concurrency: Annotated[int | None, Option(help="The same of requests kept in flight.")]
-    trace: Annotated[
-        Path | None,
-        Option(help="The same of a CSV file: arrival_s, prompt_tokens, output_tokens."),
-    ]
-    spread: Annotated[
-        float | None, Option(help="How far lengths of requests spread, over their mean.")
-    ]
-
-
-class PredictOptions(common.TracedOptions, _RunOptions, common.FactOptions, total=False):
-    """How the model is traced and run."""
+        Option("Requests per second that come to an engine: what they see, by percentile."),
+    ],
+    "concurrency": Annotated[int | None, Option("The same of requests kept in flight.")],
+    "trace": Annotated[
+        Path | None, Option("The same of a CSV file: arrival_s, prompt_tokens, output_tokens.")
+    ],
+    "spread": Annotated[
+        float | None, Option("How far lengths of requests spread, over their mean.")
+    ],
+}
 
 
 def register(app: Commands) -> None:
@@ -88,32 +57,49 @@ def register(app: Commands) -> None:
 
 
 @common.answers
-def predict(
-    model: common.Model,
-    device: common.Devices = None,
-    batch: Annotated[
-        str | None, Option(metavar="1,8,32", help="Items per device; several with commas.")
-    ] = None,
-    devices: Annotated[
-        str | None, Option(metavar="1,2,4,8", help="Device count; several with commas.")
-    ] = None,
-    machine: Annotated[
+@asks(
+    api.predict,
+    model=common.Model,
+    device=common.Devices,
+    batch=Annotated[str | None, Option("Items per device; several with commas.", "1,8,32")],
+    devices=Annotated[str | None, Option("Device count; several with commas.", "1,2,4,8")],
+    machine=Annotated[
         str | None,
         Option(
-            metavar="8xH100@LINK,LINK",
-            help="One job on one machine, both as a line of text: the model is then a job such as "
+            "One job on one machine, both as a line of text: the model is then a job such as "
             "`gpt2 train bf16 eager dp8 batch=4`.",
+            "8xH100@LINK,LINK",
         ),
-    ] = None,
-    **options: Unpack[PredictOptions],
-) -> Answer:
+    ],
+    **common.TRACED,
+    task=common.AnswerTask,
+    precision=Option("bf16, fp16, tf32, fp32, …; several with commas."),
+    compiler=Option("eager or compiled; several with commas. eager without, or the engine's own."),
+    framework=Option(
+        "What runs it: vllm, sglang, trtllm, tgi, lmdeploy or llamacpp serve; torch:2.4, "
+        "tensorflow, tensorrt, onnxruntime … run a batch as it is. vllm without, for language "
+        "models. Of training also trl, unsloth, torchtune, deepspeed …, by their defaults."
+    ),
+    checkpointing=Option("Recomputed in backward: none, selective, block or full."),
+    rewrite=common.Rewrite,
+    sharding=Option(
+        "What devices of a training job split: none, zero2, zero3 (FSDP); auto is zero3 where one "
+        "of them does not hold the training state."
+    ),
+    **_REQUESTS,
+    **common.KNOWN,
+)
+def predict(
+    *, model: str, device: str | None, batch: str | None, devices: str | None,
+    machine: str | None, **options: Any,
+) -> Answer:  # fmt: skip
     """Predict a model on devices: batch against device count, with OOM where it does not fit.
 
     Without --device: all devices of the catalogue, best first. Status 3 if nothing fits.
     """
     if machine is not None:
         return _stated(model, machine, options)
-    grid = predict_model(
+    grid = api.predict(
         model,
         device=device,
         batch=common.whole_numbers(batch, "batch"),

@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Any
 
 from paceline.app import options as common
-from paceline.app.api.planning import scale as scale_model
+from paceline.app.api import planning as api
 from paceline.app.command_line import Commands, Option
 from paceline.app.goal_options import JOB_OPTIONS, SearchedRewrite
-from paceline.app.option_table import takes
+from paceline.app.option_table import asks, takes
 from paceline.app.output import Answer
 from paceline.app.requests.mixed_devices import Beside
 from paceline.app.requests.scaling import Scaling
 
-
-class _SearchOptions(TypedDict, total=False):
-    precision: common.Precision
-    compiler: Annotated[
-        str | None, Option(help="eager or compiled. eager without, or what the device has.")
-    ]
-    framework: Annotated[
+#: How the model is traced and run, and by what facts; those of the job are passed on too.
+SCALED = {
+    **common.TRACED,
+    "precision": common.Precision,
+    "compiler": Annotated[
+        str | None, Option("eager or compiled. eager without, or what the device has.")
+    ],
+    "framework": Annotated[
         str | None,
         Option(
-            help="What trains, with its release if wanted: torch:2.4, tensorflow, jax; or "
-            "torchtune, deepspeed and the like, by their defaults. torch without."
+            "What trains, with its release if wanted: torch:2.4, tensorflow, jax; or torchtune, "
+            "deepspeed and the like, by their defaults. torch without."
         ),
-    ]
-    rewrite: SearchedRewrite
-    as_of: common.AsOf
-    calibration: common.Calibration
-    facts: common.RepeatedFacts
-
-
-class ScaleOptions(common.TracedOptions, _SearchOptions, total=False):
-    """How the model is traced and run, and by what facts; those of the job are passed on too."""
+    ],
+    "rewrite": SearchedRewrite,
+    "as_of": common.AsOf,
+    "calibration": common.Calibration,
+    "facts": common.RepeatedFacts,
+}
 
 
 def register(app: Commands) -> None:
@@ -44,52 +42,30 @@ def register(app: Commands) -> None:
 
 @common.answers
 @takes(*JOB_OPTIONS)
-def scale(
-    model: common.Model,
-    device: Annotated[
-        str | None, Option(metavar="NAME", help="On the largest machines with this device.")
-    ] = None,
-    offer: Annotated[str | None, Option(metavar="NAME", help="On these machines.")] = None,
-    counts: Annotated[
-        str, Option(metavar="1,2,4,8", help="Device count; several with commas.")
-    ] = "1,2,4,8,16,32,64",
-    batch: Annotated[int | None, Option(help="Items per device (weak scaling).")] = None,
-    global_batch: Annotated[
-        int | None, Option(help="Items per step in all (strong scaling).")
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        Option(metavar="pp2.dp4.tp8", help="This strategy alone; dp follows the device count."),
-    ] = None,
-    experts: Annotated[
-        str | None,
-        Option(
-            metavar="tokens-once,whole,hidden",
-            help="How expert ranks exchange tokens, of a stated strategy with an ep axis: once to "
-            "each place, experts not shared by tensor ranks, hidden behind another microbatch; "
-            "several with commas.",
-        ),
-    ] = None,
-    beside: Annotated[
-        str | None,
-        Option(metavar="NAME:COUNT", help="Other devices that share the batch, by their speed."),
-    ] = None,
-    **options: Unpack[ScaleOptions],
-) -> Answer:
+@asks(
+    api.scale,
+    model=common.Model,
+    device=Option("On the largest machines with this device.", "NAME"),
+    offer=Option("On these machines.", "NAME"),
+    counts=Annotated[
+        str,
+        Option("Device count; several with commas.", "1,2,4,8", default="1,2,4,8,16,32,64"),
+    ],
+    batch=Option("Items per device (weak scaling)."),
+    global_batch=Option("Items per step in all (strong scaling)."),
+    strategy=Option("This strategy alone; dp follows the device count.", "pp2.dp4.tp8"),
+    experts=Option(
+        "How expert ranks exchange tokens, of a stated strategy with an ep axis: once to each "
+        "place, experts not shared by tensor ranks, hidden behind another microbatch; several "
+        "with commas.",
+        "tokens-once,whole,hidden",
+    ),
+    beside=Option("Other devices that share the batch, by their speed.", "NAME:COUNT"),
+    **SCALED,
+)
+def scale(*, counts: str, **asked: Any) -> Answer:
     """Show throughput, efficiency, time and cost of training on more and more devices."""
-    found = scale_model(
-        model,
-        device=device,
-        offer=offer,
-        counts=common.whole_numbers(counts, "device count"),
-        batch=batch,
-        global_batch=global_batch,
-        strategy=strategy,
-        experts=experts,
-        beside=beside,
-        **options,
-    )
-    return _answer(found)
+    return _answer(api.scale(counts=common.whole_numbers(counts, "device count"), **asked))
 
 
 def _answer(found: Scaling | Beside) -> Answer:

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Any
 
 from paceline.app import options as common
-from paceline.app.api.planning import trace as trace_model
+from paceline.app.api import planning as api
 from paceline.app.command_line import Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer
 from paceline.app.requests.traces import Trace, passes_of
-
-
-class _ShownOptions(TypedDict, total=False):
-    precision: common.Precision
-    compiler: common.Compiler
-    rewrite: common.Rewrite
-    compare: Annotated[
-        str,
-        Option(
-            metavar="SETTINGS",
-            help="Show beside it the same with these settings changed.",
-            default="",
-        ),
-    ]
-    top: Annotated[int, Option(help="How many ops to list.", default=10)]
-    save: Annotated[
-        Path | None,
-        Option(help="Write the traced model to this file, to be shared without its code."),
-    ]
-
-
-class TraceOptions(common.ModelOptions, _ShownOptions, common.FactOptions, total=False):
-    """How the model is traced, and what of it is shown."""
 
 
 def register(app: Commands) -> None:
@@ -41,16 +18,24 @@ def register(app: Commands) -> None:
 
 
 @common.answers
-def trace(
-    model: common.Model,
-    device: Annotated[
-        str | None, Option(metavar="NAME", help="Rank ops by their time on this device.")
-    ] = None,
-    batch: Annotated[int, Option(help="Items per step.")] = 32,
-    **options: Unpack[TraceOptions],
-) -> Answer:
+@asks(
+    api.trace,
+    model=common.Model,
+    device=Option("Rank ops by their time on this device.", "NAME"),
+    batch=Option("Items per step."),
+    task=common.Task,
+    **common.TRACED,
+    precision=common.Precision,
+    compiler=common.Compiler,
+    rewrite=common.Rewrite,
+    compare=Option("Show beside it the same with these settings changed.", "SETTINGS"),
+    top=Option("How many ops to list."),
+    save=Option("Write the traced model to this file, to be shared without its code."),
+    **common.KNOWN,
+)
+def trace(**asked: Any) -> Answer:
     """Show parameters, FLOP, bytes, the largest ops and why, and memory over the pass."""
-    return _answer(trace_model(model, device=device, batch=batch, **options))
+    return _answer(api.trace(**asked))
 
 
 def _answer(traced: Trace) -> Answer:

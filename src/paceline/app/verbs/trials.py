@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
-from paceline.app.api.calibration import trials as find_trials
+from paceline.app.api import calibration as api
 from paceline.app.command_line import Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of
-from paceline.app.verbs.scale import ScaleOptions
+from paceline.app.verbs.scale import SCALED
 
 if TYPE_CHECKING:
     from paceline.app.requests.trials import Trials
@@ -22,32 +23,26 @@ def register(app: Commands) -> None:
 
 
 @common.answers
-def trials(
-    model: common.Model,
-    device: Annotated[
-        str | None, Option(metavar="NAME", help="On the largest machines with this device.")
-    ] = None,
-    offer: Annotated[str | None, Option(metavar="NAME", help="On these machines.")] = None,
-    devices: Annotated[int, Option(metavar="N", help="Device count.")] = 8,
-    global_batch: Annotated[
-        int | None, Option(help="Items per step; what keeps every device busy by default.")
-    ] = None,
-    num: Annotated[int, Option(metavar="N", help="How many runs at most.")] = 3,
-    rows: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Write the runs there, to fill in their times."),
-    ] = None,
-    **options: Unpack[ScaleOptions],
-) -> Answer:
+@asks(
+    api.trials,
+    model=common.Model,
+    device=Annotated[str | None, Option("On the largest machines with this device.", "NAME")],
+    offer=Annotated[str | None, Option("On these machines.", "NAME")],
+    devices=Option("Device count.", "N"),
+    global_batch=Annotated[
+        int | None, Option("Items per step; what keeps every device busy by default.")
+    ],
+    num=Option("How many runs at most.", "N"),
+    rows=Option("Write the runs there, to fill in their times.", "FILE"),
+    **SCALED,
+)
+def trials(*, rows: Path | None, **asked: Any) -> Answer:
     """Name the runs whose times would most improve the choice between strategies of training.
 
     A run of twenty steps is enough. Write its time into the column step_time_ms of the file, then
     `paceline calibrate FILE` learns it and `--calibration` tells the other verbs.
     """
-    found = find_trials(
-        model, device=device, offer=offer, devices=devices, global_batch=global_batch, num=num,
-        rows=rows, **options,
-    )  # fmt: skip
+    found = api.trials(rows=rows, **asked)
     return answer_of("trials", found, *_parts(found, rows))
 
 
