@@ -2,7 +2,9 @@
 
     PYTHONPATH=tools python -m fit.experts --truth ../shared/truth
 
-One set for all devices and each width of weights. The folds of held-out families are printed.
+One set for all devices and each width of weights and of what they meet: weights that are widened
+for arithmetic in 16 bits have kernels of their own. Of several kernels for a layer the fastest
+counts, which engines choose. The folds of held-out families are printed.
 """
 
 from __future__ import annotations
@@ -23,17 +25,21 @@ from paceline.catalog.load import load_catalog
 from paceline.prediction.kernels.expert_tiles import ExpertConstants, expert_product_s
 from paceline.prediction.kernels.product_tiles import Engine, TileConstants
 
-#: Format: width of weights, peak that applies, bytes of a weight and of what it meets. Formats of
-#: four bits have scales for each 16 or 32 weights; the peak of their own arithmetic is no known
-#: fact, so that of FP8 stands for it. INT4 runs a kernel of Ampere's everywhere and is left out;
-#: FP8 with one scale for a tensor runs other kernels on every generation, five to ten times slower
-#: than their neighbours on Hopper.
+#: Format: width of weights and of what they meet, peak that applies, bytes of both. Formats of four
+#: bits have scales for each 16 or 32 weights. INT4 runs a kernel of Ampere's everywhere and is left
+#: out; FP8 with one scale for a tensor runs other kernels on every generation, five to ten times
+#: slower than their neighbours on Hopper.
 FORMATS = {
-    "bfloat16": (2.0, "bf16", 2.0, 2.0),
-    "fp8_block": (1.0, "fp8", 1.0, 1.0),
-    "w4a16_mxfp4": (0.5, "bf16", 0.53, 2.0),
-    "nvfp4": (0.5, "fp8", 0.56, 0.56),
+    "bfloat16": (2.0, 2.0, "bf16", 2.0, 2.0),
+    "fp8_block": (1.0, 1.0, "fp8", 1.0, 1.0),
+    "w4a16_mxfp4": (0.5, 2.0, "bf16", 0.53, 2.0),
+    "nvfp4": (0.5, 0.5, "fp4", 0.56, 0.56),
 }
+_WIDTHS = ["width", "operand_width"]
+_LAYER = [
+    "system", "dtype", "num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep",
+    "distribution",
+]  # fmt: skip
 FAMILIES = {
     "A100": ("a100_sxm",), "L40S": ("l40s",), "Hopper": ("h100_sxm", "h200_sxm"),
     "Blackwell": ("b200_sxm", "b300_sxm", "gb200", "gb300"),
@@ -66,7 +72,7 @@ def measured_layers(truth: Path, num_rows: int = 20_000) -> pd.DataFrame:
     keep = rows.dtype.isin(FORMATS) & rows.system.isin(facts.index) & (rows.latency_ms > 0)
     keep &= (rows.moe_ep == 1) | (rows.distribution == "balanced")
     keep &= rows.num_tokens <= MOST_TOKENS
-    rows = rows[keep]
+    rows = rows[keep].groupby(_LAYER, as_index=False).latency_ms.min()
     each = num_rows // rows.groupby(["system", "dtype"]).ngroups
     drawn = pd.concat(
         [g.sample(min(each, len(g)), random_state=0) for _, g in rows.groupby(["system", "dtype"])]
@@ -75,7 +81,7 @@ def measured_layers(truth: Path, num_rows: int = 20_000) -> pd.DataFrame:
 
 
 def _with_formats(rows: pd.DataFrame) -> pd.DataFrame:
-    columns = ("width", "peak_key", "weight_bytes", "element_bytes")
+    columns = (*_WIDTHS, "peak_key", "weight_bytes", "element_bytes")
     for name, values in zip(columns, zip(*FORMATS.values(), strict=True), strict=True):
         rows[name] = rows.dtype.map(dict(zip(FORMATS, values, strict=True)))
     peak = [rows[f"peak_{key}"][row] for row, key in rows.peak_key.items()]
@@ -163,32 +169,36 @@ def _constants(values: Mapping[str, float]) -> ExpertConstants:
     return ExpertConstants(tiles=tiles, layer_s=kept["layer_s"], token_bytes=kept["token_bytes"])
 
 
-def held_out(rows: pd.DataFrame) -> Iterator[tuple[str, float, int, float, float]]:
-    """Family, width of weights, layers, median ratio and mean error of families held out in turn.
+def held_out(rows: pd.DataFrame) -> Iterator[tuple[str, str, int, float, float]]:
+    """Family, widths, layers, median ratio and mean error of families held out in turn.
 
     A ratio is predicted over measured.
     """
     for family, systems in FAMILIES.items():
         is_out = rows.system.isin(systems)
-        for width, mine in rows[is_out].groupby("width"):
-            constants = fitted(rows[~is_out & (rows.width == width)])
-            ratio = seconds(mine, constants) / mine.time_s.to_numpy()
+        for widths, mine in rows[is_out].groupby(_WIDTHS):
+            others = rows[~is_out & (rows[_WIDTHS] == list(widths)).all(axis=1)]
+            if others.empty:
+                continue
+            ratio = seconds(mine, fitted(others)) / mine.time_s.to_numpy()
             error = float(np.abs(ratio - 1.0).mean())
-            yield family, float(width), len(mine), float(np.median(ratio)), error
+            names = " x ".join(f"{width:g}" for width in widths)
+            yield family, names, len(mine), float(np.median(ratio)), error
 
 
 def write(rows: pd.DataFrame, path: Path) -> None:
-    """Fit all rows of each width and write the constants."""
+    """Fit all rows of each pair of widths and write the constants."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         fields = (*TileConstants.__slots__, "layer_s", "token_bytes")
-        writer.writerow(("weight_bytes", *fields, "source"))
-        for width, mine in rows.groupby("width"):
+        writer.writerow(("weight_bytes", "operand_bytes", *fields, "source"))
+        for widths, mine in rows.groupby(_WIDTHS):
             found = fitted(mine)
             tiles = [getattr(found.tiles, name) for name in TileConstants.__slots__]
             values = (*tiles, found.layer_s, found.token_bytes)
             source = SOURCE + ", ".join(sorted(set(mine.dtype)))
-            writer.writerow((f"{width:g}", *(f"{value:.4g}" for value in values), source))
+            written = [*(f"{one:g}" for one in widths), *(f"{value:.4g}" for value in values)]
+            writer.writerow((*written, source))
 
 
 def main() -> None:
@@ -198,8 +208,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DATA / "expert_tiles.csv")
     asked = parser.parse_args()
     rows = measured_layers(asked.truth)
-    for family, width, count, ratio, error in held_out(rows):
-        print(f"{family}, {width:g} bytes: {count:,} layers, ratio {ratio:.2f}, error {error:.1%}")
+    for family, widths, count, ratio, error in held_out(rows):
+        print(f"{family}, {widths} bytes: {count:,} layers, ratio {ratio:.2f}, error {error:.1%}")
     write(rows, asked.out)
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from paceline.catalog.architectures import Generation
 from paceline.catalog.entities import Device
-from paceline.dtypes import DType, Precision
+from paceline.dtypes import ELEMENT_BYTES, DType, Precision
 from paceline.model.graph.graph import FloatArray
 from paceline.values import dataclass
 
@@ -123,6 +123,13 @@ def matrix_peaks(devices: DeviceTable, precision: Precision) -> FloatArray:
         FLOP/s, (num_devices,).
     """
     return _first_known(devices, (precision.peak_key, *precision.fallback_peak_keys))
+
+
+def operand_bytes(devices: DeviceTable, precision: Precision) -> FloatArray:
+    """Bytes of an operand where it is multiplied, (num_devices,); weights may be widened for it."""
+    is_own = ~np.isnan(devices.peaks[:, PEAK_KEYS.index(precision.peak_key)])
+    own, wide = (ELEMENT_BYTES[one] for one in (precision.matmul_dtype, precision.activation_dtype))
+    return np.where(is_own, own, wide)
 
 
 def dtype_peaks(devices: DeviceTable) -> FloatArray:

@@ -25,6 +25,7 @@ from paceline.prediction.devices import (
     dtype_peaks,
     has_matrix_units,
     matrix_peaks,
+    operand_bytes,
 )
 from paceline.prediction.features import (
     Array,
@@ -44,7 +45,7 @@ from paceline.prediction.kernels.attention_tiles import (
 from paceline.prediction.kernels.conv_transforms import has_rare_filter
 from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
 from paceline.prediction.kernels.early_kernels import with_early
-from paceline.prediction.kernels.expert_tiles import expert_constants, expert_product_s
+from paceline.prediction.kernels.expert_tiles import beside_experts, experts_s
 from paceline.prediction.kernels.groups import (
     Group,
     conv_shape,
@@ -199,12 +200,11 @@ def _merged(parts: Sequence[OpTimes], order: npt.NDArray[np.intp]) -> OpTimes:
 
 
 def _times(asked: Question) -> OpTimes:
-    lowered, shapes, devices = asked.lowered, asked.shapes, asked.devices
+    shapes, devices, bounds = asked.shapes, asked.devices, asked.bounds
     calibration, framework = asked.calibration, asked.framework
-    costs, bounds = lowered.costs, asked.bounds
+    costs, configuration = asked.lowered.costs, asked.lowered.configuration
     factor = np.power(np.float32(10), _log10_slowdown(asked))
     busy_s = np.maximum(bounds.roofline_s * factor, bounds.uncached_s)
-    configuration = lowered.configuration
     busy_s = no_faster_than_accesses(
         busy_s, costs, shapes.dims, devices, configuration, calibration, framework
     )
@@ -224,6 +224,8 @@ def _times(asked: Question) -> OpTimes:
         busy_s = with_portable(busy_s, products, devices, calibration)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy_s + gap_s.astype(np.float32)) * shapes.launches
+    if configuration.is_served and configuration.engine_kernels == "tuned":
+        device_s = beside_experts(device_s, bounds, costs, shapes.dims, devices)
     device_s, bounds = through_host_link(
         device_s, bounds, shapes.moved_bytes, costs, devices, calibration
     )
@@ -363,11 +365,10 @@ def _expert_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
     num_experts, each, outputs, inputs = (dims[..., i] for i in range(4))
     reached = 1.0 - costs.unread_frac(rows, each.astype(np.float64)).astype(np.float32)
     product = (num_experts * reached, each / np.maximum(reached, 1e-9), outputs, inputs)
-    weight = find_precision(asked.lowered.configuration.precision).weight_dtype
-    rows_by_width = asked.calibration.constants["expert_tiles"]
-    constants = expert_constants(ELEMENT_BYTES[weight], rows_by_width)
-    moved = asked.shapes.moved_bytes[:, rows]
-    seconds = expert_product_s(product, moved, _engine(rows, asked), constants)
+    precision = find_precision(asked.lowered.configuration.precision)
+    widths = ELEMENT_BYTES[precision.weight_dtype], operand_bytes(asked.devices, precision)
+    moved, known = asked.shapes.moved_bytes[:, rows], asked.calibration.constants["expert_tiles"]
+    seconds = experts_s(product, moved, _engine(rows, asked), widths, known)
     slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
     return slowdown
 
