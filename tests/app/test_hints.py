@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import pytest
+from refusals import Outcome
 
 import paceline
 from paceline.app.main import build_commands, main
 from paceline.errors import UnknownNameError
 
+Run = Callable[..., Outcome]
 _PACKAGE = Path(paceline.__file__).parent
 #: A command in backquotes, or alone in a string.
 _COMMAND = re.compile(r"(?:`|^)paceline ([a-z]+[^`\n]*)(?:`|$)")
@@ -134,3 +136,20 @@ def test_a_message_has_the_words_and_the_verb_of_who_asked(
 ) -> None:
     assert main(line.split()) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("predict", "gpt2", "--gpu", "a100"), "--device NAME"),
+        (("predict", "gpt2", "--num_gpus", "8"), "--devices N"),
+        (("scale", "gpt2", "--gpus", "8"), "--counts N"),
+        (("plan", "gpt2", "--qlora"), "--rewrite lora_rank=16,frozen_weights=int4"),
+    ],
+)
+def test_an_option_of_another_tool_is_told_what_says_the_same(
+    run: Run, words: tuple[str, ...], said: str
+) -> None:
+    done = run(*words)
+    done.assert_helpful()
+    assert said in done.err

@@ -293,12 +293,46 @@ def _said_twice(option: click.Option) -> str:
     return f"`{flag}` is given twice{how}"
 
 
+#: Options of other tools, and what says the same here: the first that a verb has.
+_MEANT = {
+    "gpu": "--device NAME",
+    "gpus": "--devices N|--counts N|--max-devices N",
+    "d": "--device NAME",
+    "num-gpus": "--devices N|--counts N|--max-devices N",
+    "nproc-per-node": "--devices N|--counts N|--max-devices N",
+    "batch-size": "--batch N",
+    "bs": "--batch N",
+    "amp": "--precision fp16",
+    "fp16": "--precision fp16",
+    "bf16": "--precision bf16",
+    "dtype": "--precision NAME",
+    "compile": "--compiler compiled",
+    "seq-len": "--seq N",
+    "seq-length": "--seq N",
+    "max-seq-length": "--seq N",
+    "context": "--prompt-tokens N",
+    "engine": "--framework NAME",
+    "backend": "--framework NAME",
+    "quantization": "--precision int4",
+    "qlora": "--rewrite lora_rank=16,frozen_weights=int4",
+    "gradient-checkpointing": "--checkpointing block",
+    "fsdp": "--sharding zero3",
+    "zero": "--sharding zero3",
+    "inference": "--task infer",
+}
+
+
 def _unknown_option(error: click.NoSuchOption) -> UnknownNameError:
     context = error.ctx
     path = context.command_path if context else "paceline"
     known = [flag for p in context.command.params for flag in p.opts] if context else []
     flags = [flag for flag in known if flag.startswith("-")]
     command = f"{path} --help"
+    others = _MEANT.get(error.option_name.strip("-").replace("_", "-"), "").split("|")
+    meant = [one for one in others if one.partition(" ")[0] in flags]
+    if meant:
+        hint = f"write `{meant[0]}`: see `{command}`"
+        return UnknownNameError(f"no option named `{error.option_name}`", hint=hint)
     speaking = _speaking_of(error.option_name.strip("-"), context)
     if 0 < len(speaking) <= _FEW:
         hint = f"{' and '.join(f'`{flag}`' for flag in speaking)} may say it: see `{command}`"

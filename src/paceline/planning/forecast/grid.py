@@ -414,10 +414,12 @@ def _known(value: float) -> float | None:
 def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
     """Why a device with software for it has no figure: what was asked for, or a missing fact."""
     unusable = why_unusable(support, precisions=goal.precisions, compilers=goal.compilers)
-    if unusable is None:
-        reason = "a fact that the prediction needs is unknown"
-    else:
+    if unusable is not None:
         reason = f"it does not run {unusable.wanted}: {unusable.choices}"
+    elif goal.precisions:
+        reason = f"how fast it runs this in {', '.join(goal.precisions)} is not known"
+    else:
+        reason = "a fact that the prediction needs is unknown"
     return UnansweredDevice(device=support.device.name, reason=reason)
 
 
