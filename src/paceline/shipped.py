@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
 
 
 def shipped_path(room: str, name: str) -> Path:
@@ -50,3 +54,42 @@ def shipped_toml(room: str, name: str) -> Mapping[str, Any]:
     'aws'
     """
     return tomllib.loads(shipped_path(room, name).read_text(encoding="utf-8"))
+
+
+def read_as(kind: type[T], row: Mapping[str, str], **given: Any) -> T:
+    """A dataclass from the cells of a row, each read as the type of the field of its name says.
+
+    Yes or no, a number, a day, a word, or words with blanks between; an empty cell is None where
+    the field may be. A field without a cell keeps its default.
+
+    Args:
+        kind: The dataclass.
+        row: Cells by column; those without a field are passed over.
+        given: Fields that no cell says alone.
+    """
+    cells = {
+        name: read(row[name])
+        for name, read in _readers(kind).items()
+        if name not in given and name in row
+    }
+    return kind(**cells, **given)
+
+
+@cache
+def _readers(kind: type) -> dict[str, Callable[[str], Any]]:
+    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+
+
+def _reader(hint: Any) -> Callable[[str], Any]:
+    """What reads a cell as a type."""
+    kinds = get_args(hint)
+    if NoneType in kinds:
+        read = _reader(next(kind for kind in kinds if kind is not NoneType))
+        return lambda cell: read(cell) if cell else None
+    if get_origin(hint) in (tuple, frozenset):
+        many = get_origin(hint)
+        return lambda cell: many(cell.split())
+    known: dict[Any, Callable[[str], Any]] = {
+        bool: lambda cell: cell == "yes", int: int, float: float, date: date.fromisoformat,
+    }  # fmt: skip
+    return known.get(hint, str)

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import date
 from functools import lru_cache
-from typing import Literal, cast
+from typing import cast
 
 from paceline.catalog.architectures import Generation, generation_finder, shipped_generations
 from paceline.catalog.entities import (
     Catalog,
     Confidence,
     Device,
-    DeviceClass,
-    DeviceKind,
     Link,
     Offer,
-    OfferStatus,
     Source,
 )
-from paceline.shipped import shipped_rows
+from paceline.shipped import read_as, shipped_rows
 
 Row = dict[str, str]
 
@@ -41,7 +38,7 @@ def shipped_catalog() -> Catalog:
     return Catalog(
         version=max(row["read_on"] for row in read_rows("devices.csv"))[:7],
         devices=devices,
-        links=tuple(_link(row) for row in read_rows("links.csv")),
+        links=tuple(read_as(Link, row, source=_source(row)) for row in read_rows("links.csv")),
         offers=offers,
         generations=generations,
     )
@@ -49,41 +46,10 @@ def shipped_catalog() -> Catalog:
 
 def _device(row: Row, generation_of: Callable[[str, str | None], Generation]) -> Device:
     code = row["compute_capability"] or row["gfx_target"] or None
-    return Device(
-        name=row["name"],
-        family=row["family"],
-        is_default_variant=row["is_default_variant"] == "yes",
-        vendor=row["vendor"],
-        architecture=row["architecture"],
-        kind=cast(DeviceKind, row["kind"]),
-        device_class=cast(DeviceClass, row["device_class"]),
-        compute_capability=row["compute_capability"] or None,
-        year=_integer(row["year"]),
-        num_sms=_integer(row["num_sms"]),
-        boost_clock_hz=_number(row["boost_clock_hz"]),
-        peak_flop_per_s=_peaks(row),
-        memory_bytes=_number(row["memory_bytes"]),
-        memory_type=row["memory_type"],
-        memory_bytes_per_s=_number(row["memory_bytes_per_s"]),
-        l2_bytes=_number(row["l2_bytes"]),
-        tdp_w=_number(row["tdp_w"]),
-        pcie_bytes_per_s=_number(row["pcie_bytes_per_s"]),
-        fabric=row["fabric"] or None,
-        fabric_bytes_per_s=_number(row["fabric_bytes_per_s"]),
-        form_factor=row["form_factor"],
-        cooling=row["cooling"],
-        price_usd=_number(row["price_usd"]),
-        price_on=_day(row["price_on"]),
-        measured_bf16_flop_per_s=_number(row["measured_bf16_flop_per_s"]),
-        sources=_sources(row),
-        note=row["note"],
-        gfx_target=row["gfx_target"] or None,
-        checked_fields=tuple(row["checked_fields"].split()),
-        usable_memory_bytes=_number(row["usable_memory_bytes"]),
-        base_clock_hz=_number(row["base_clock_hz"]),
-        same_chip_as=row["same_chip_as"] or None,
+    return read_as(
+        Device, row, peak_flop_per_s=_peaks(row), sources=_sources(row),
         generation=generation_of(row["architecture"], code),
-    )
+    )  # fmt: skip
 
 
 def _peaks(row: Row) -> dict[str, float]:
@@ -104,55 +70,21 @@ def _sources(row: Row) -> tuple[Source, ...]:
     )
 
 
-def _link(row: Row) -> Link:
-    return Link(
-        name=row["name"],
-        scope=cast(Literal["device", "node", "host"], row["scope"]),
-        kind=row["kind"],
-        bytes_per_s=float(row["bytes_per_s"]),
-        latency_s=float(row["latency_s"]),
-        measured_bus_bytes_per_s=_number(row["measured_bus_bytes_per_s"]),
-        reduces_in_switch=row["reduces_in_switch"] == "yes",
-        source=Source(text=row["source"], confidence=cast(Confidence, row["confidence"])),
-        measured_wire_frac=_number(row["measured_wire_frac"]),
-        note=row["note"],
-    )
-
-
 def _offer(row: Row) -> Offer:
-    return Offer(
-        name=f"{row['cloud']}/{row['instance_type']}",
-        cloud=row["cloud"],
-        instance_type=row["instance_type"],
-        device_name=row["device_name"] or None,
-        accelerator=row["accelerator"],
-        num_devices=float(row["num_devices"]),
-        num_vcpus=_integer(row["num_vcpus"]),
-        host_memory_bytes=_number(row["host_memory_bytes"]),
-        interconnect=row["interconnect"],
-        network_bytes_per_s=_number(row["network_bytes_per_s"]),
-        has_rdma=bool(row["network_kind"]),
-        usd_per_hour=_number(row["usd_per_hour"]),
-        spot_usd_per_hour=_number(row["spot_usd_per_hour"]),
-        region=row["region"],
-        priced_on=_day(row["priced_on"]),
-        spot_on=_day(row["spot_on"]),
+    return read_as(
+        Offer, row, name=f"{row['cloud']}/{row['instance_type']}", source=_source(row),
+        has_rdma=bool(row["network_kind"]), is_retired=row["status"] == "retired",
         interruption_frac_per_month=_interruption(row),
-        is_retired=row["status"] == "retired",
-        source=Source(
-            text=row["source"],
-            read_on=_day(row["priced_on"]),
-            confidence=cast(Confidence, row["confidence"]),
-        ),
-        note=row["note"],
-        status=cast(OfferStatus, row["status"]),
-        ends_on=_day(row["ends_on"]),
-        is_price_complete=row["is_price_complete"] == "yes",
-        network_kind=row["network_kind"],
-        lowest_usd_per_hour=_number(row["lowest_usd_per_hour"]),
-        lowest_region=row["lowest_region"],
         price_history=_history(row["price_history"]),
-    )
+    )  # fmt: skip
+
+
+def _source(row: Row) -> Source:
+    """Where a row as a whole was read; of an offer, on the day of its price."""
+    return Source(
+        text=row["source"], read_on=_day(row.get("priced_on", "")),
+        confidence=cast(Confidence, row["confidence"]),
+    )  # fmt: skip
 
 
 def _interruption(row: Row) -> tuple[float, float] | None:
@@ -163,14 +95,6 @@ def _interruption(row: Row) -> tuple[float, float] | None:
 def _history(cell: str) -> tuple[tuple[str, float], ...]:
     pairs = (entry.partition("@") for entry in cell.split())
     return tuple((day, float(usd)) for usd, _, day in pairs)
-
-
-def _number(cell: str) -> float | None:
-    return float(cell) if cell else None
-
-
-def _integer(cell: str) -> int | None:
-    return int(cell) if cell else None
 
 
 def _day(cell: str) -> date | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.shipped import read_as
 from paceline.values import dataclass
 
 
@@ -62,9 +63,5 @@ def kind_facts(
     vendor, sort = kind
     for row in calibration.constants["device_kinds"]:
         if row["kind"] == sort and row["vendor"] in (vendor, "") and row["runs"] in runs:
-            return KindFacts(
-                log_level=float(row["log_level"]),
-                log_sigma=float(row["log_sigma"]),
-                host_is_measured=row["host_is_measured"] == "yes",
-            )
+            return read_as(KindFacts, row)
     raise AssertionError(f"device_kinds.csv has no row for any {sort}")

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Literal, get_args
+from typing import Literal
 
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.shipped import shipped_rows
+from paceline.shipped import read_as, shipped_rows
 from paceline.values import dataclass
 
 Encoding = Literal["jpeg", "png", "raw"]
-ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 SentAs = Literal["uint8", "float32"]
 #: What makes the batches: processes that decode with Pillow, as PyTorch's loader is mostly used, or
 #: the threads of ``paceline.loop.feed``.
@@ -314,14 +313,7 @@ def sample_format(name: str) -> SampleFormat:
         unknown = UnknownNameError.from_name("data set", name, rows)
         hint = f"{unknown.hint}; a folder or file that is there is measured"
         raise UnknownNameError(str(unknown), hint=hint)
-    encoding = next(one for one in ENCODINGS if one == row["encoding"])
-    return SampleFormat(
-        encoding=encoding,
-        width=int(row["width"]),
-        height=int(row["height"]),
-        disk_bytes=float(row["disk_bytes"]),
-        channels=int(row["channels"]),
-    )
+    return read_as(SampleFormat, row)
 
 
 def storage_read_bytes_per_s(name: str) -> float:

@@ -10,6 +10,7 @@ import csv
 from functools import cache
 from pathlib import Path
 
+from paceline.shipped import read_as
 from paceline.stack.versions import VersionRange, parse_range, version_key
 from paceline.values import dataclass
 
@@ -256,14 +257,29 @@ def load_tables() -> Tables:
     """All tables, read and checked once per process."""
     return Tables(
         builds=_builds(),
-        kernels=tuple(_kernels(row) for row in _rows("kernels")),
-        rules=tuple(_rule(row) for row in _rows("rules")),
+        kernels=tuple(
+            read_as(Kernels, row, releases=parse_range(row["releases"])) for row in _rows("kernels")
+        ),
+        rules=tuple(read_as(Rule, row, name=row["rule"]) for row in _rows("rules")),
         toolkit_drivers=_toolkit_drivers(),
-        gpus=tuple(_gpu(row) for row in _rows("gpus")),
-        name_targets=tuple(_name_target(row) for row in _rows("device_targets")),
-        precisions=tuple(_precision(row) for row in _rows("precisions")),
-        compilers=tuple(_compiler(row) for row in _rows("compilers")),
-        images=tuple(_image(row) for row in _rows("images")),
+        gpus=tuple(
+            read_as(KnownGpu, row, target=read_as(DeviceTarget, row)) for row in _rows("gpus")
+        ),
+        name_targets=tuple(
+            NamedTarget(
+                kind=row["kind"],
+                name_has=row["name_has"].lower(),
+                target=read_as(DeviceTarget, row),
+            )
+            for row in _rows("device_targets")
+        ),
+        precisions=tuple(
+            read_as(PrecisionRow, row, name=row["precision"]) for row in _rows("precisions")
+        ),
+        compilers=tuple(
+            read_as(CompilerRow, row, name=row["compiler"]) for row in _rows("compilers")
+        ),
+        images=tuple(read_as(Image, row) for row in _rows("images")),
     )
 
 
@@ -282,18 +298,7 @@ def _newest_first(build: Build) -> tuple[object, ...]:
 
 def _build(row: dict[str, str]) -> Build:
     companions = tuple(pair.split("=", 1) for pair in row["companions"].split())
-    return Build(
-        framework=row["framework"],
-        release=row["release"],
-        tag=row["tag"],
-        platform=row["platform"],
-        platform_version=row["platform_version"] or None,
-        pythons=tuple(row["pythons"].split()),
-        status=row["status"],
-        cudnn=row["cudnn"],
-        companions=tuple((name, release) for name, release in companions),
-        source=row["source"],
-    )
+    return read_as(Build, row, companions=tuple((name, release) for name, release in companions))
 
 
 def _toolkit_build(version: str) -> Build:
@@ -312,39 +317,6 @@ def _toolkit_build(version: str) -> Build:
     )
 
 
-def _kernels(row: dict[str, str]) -> Kernels:
-    return Kernels(
-        framework=row["framework"],
-        releases=parse_range(row["releases"]),
-        platform=row["platform"],
-        platform_version=row["platform_version"],
-        systems=frozenset(row["systems"].split()),
-        binary=tuple(row["binary"].split()),
-        ptx=tuple(row["ptx"].split()),
-        source=row["source"],
-    )
-
-
-def _rule(row: dict[str, str]) -> Rule:
-    return Rule(
-        name=row["rule"],
-        kind=row["kind"],
-        frameworks=frozenset(row["frameworks"].split()),
-        releases=row["releases"],
-        platforms=frozenset(row["platforms"].split()),
-        platform_versions=row["platform_versions"],
-        devices=row["devices"],
-        systems=frozenset(row["systems"].split()),
-        compilers=frozenset(row["compilers"].split()),
-        cudnn=row["cudnn"],
-        runs_by=row["runs_by"],
-        subject=row["subject"],
-        allowed=row["allowed"],
-        text=row["text"],
-        source=row["source"],
-    )
-
-
 def _toolkit_drivers() -> dict[tuple[str, str], str]:
     """The oldest driver over a toolkit's updates, for Linux and for Windows."""
     drivers: dict[tuple[str, str], str] = {}
@@ -355,58 +327,6 @@ def _toolkit_drivers() -> dict[tuple[str, str], str]:
             if driver and (key not in drivers or version_key(driver) < version_key(drivers[key])):
                 drivers[key] = driver
     return drivers
-
-
-def _name_target(row: dict[str, str]) -> NamedTarget:
-    return NamedTarget(kind=row["kind"], name_has=row["name_has"].lower(), target=_target(row))
-
-
-def _target(row: dict[str, str]) -> DeviceTarget:
-    return DeviceTarget(
-        platform=row["platform"], code=row["code"], system=row["system"], source=row["source"]
-    )
-
-
-def _gpu(row: dict[str, str]) -> KnownGpu:
-    return KnownGpu(
-        name=row["name"],
-        vendor=row["vendor"],
-        device_class=row["device_class"],
-        target=_target(row),
-    )
-
-
-def _precision(row: dict[str, str]) -> PrecisionRow:
-    return PrecisionRow(
-        name=row["precision"],
-        platform=row["platform"],
-        devices=row["devices"],
-        source=row["source"],
-    )
-
-
-def _compiler(row: dict[str, str]) -> CompilerRow:
-    return CompilerRow(
-        name=row["compiler"],
-        framework=row["framework"],
-        platforms=frozenset(row["platforms"].split()),
-        source=row["source"],
-    )
-
-
-def _image(row: dict[str, str]) -> Image:
-    return Image(
-        repository=row["repository"],
-        tag=row["tag"],
-        platform=row["platform"],
-        platform_version=row["platform_version"],
-        framework=row["framework"],
-        release=row["release"],
-        flavor=row["flavor"],
-        ubuntu=row["ubuntu"],
-        python=row["python"],
-        source=row["source"],
-    )
 
 
 @cache

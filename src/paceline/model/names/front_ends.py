@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paceline.plugins import plugin_files
 from paceline.reading import is_file
+from paceline.shipped import read_as
 from paceline.values import dataclass
 
 _TABLE = "front_ends.csv"
@@ -113,11 +114,5 @@ def front_ends(folder: Path) -> tuple[FrontEnd, ...]:
 def _front_end(row: dict[str, str], folder: Path) -> FrontEnd:
     several = ("schemes", "endings", "only_read", "classes")
     lists = {name: tuple(filter(None, (row.get(name) or "").split("|"))) for name in several}
-    return FrontEnd(
-        **lists,
-        name=row["name"],
-        holds=row["holds"],
-        module=row["module"],
-        engine=row.get("engine") or "",
-        folder=folder / row["name"],
-    )
+    engine = row.get("engine") or ""
+    return read_as(FrontEnd, row, engine=engine, folder=folder / row["name"], **lists)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from paceline.errors import UnknownNameError, close_names
 from paceline.model.names.spelling import name_key, plainer
-from paceline.shipped import shipped_rows
+from paceline.shipped import read_as, shipped_rows
 from paceline.values import dataclass
 
 Needs = Literal["nothing", "torch", "transformers", "timm", "torchvision"]
@@ -155,18 +155,14 @@ def origin_of(entry: str) -> Origin:
 def words() -> Mapping[str, Alias]:
     """Aliases by each of their words, as `word_keys` spells it."""
     rows = shipped_rows("model", "aliases.csv")
-    return {word: _alias(row) for row in rows for word in row["words"].split("|") if word}
+    return {word: read_as(Alias, row) for row in rows for word in row["words"].split("|") if word}
 
 
 @cache
 def patterns() -> tuple[tuple[str, Alias], ...]:
     """Aliases by a regular expression of a plain name, in the order of their table."""
     rows = shipped_rows("model", "aliases.csv")
-    return tuple((row["pattern"], _alias(row)) for row in rows if row["pattern"])
-
-
-def _alias(row: Mapping[str, str]) -> Alias:
-    return Alias(entry=row["entry"], seq=row["seq"], reading=row["reading"])
+    return tuple((row["pattern"], read_as(Alias, row)) for row in rows if row["pattern"])
 
 
 def _names(name: str, origin: Origin) -> tuple[str, ...]:
@@ -180,15 +176,6 @@ def _listed() -> tuple[tuple[str, KnownModel], ...]:
     models: dict[str, KnownModel] = {}
     for row in shipped_rows("model", "models.csv"):
         if row["parameters"]:
-            models.setdefault(row["name"], _known_model(row))
+            known = read_as(KnownModel, row, needs=_NEEDS[row["needs"]])
+            models.setdefault(known.name, known)
     return tuple((name_key(f"{one.name} {one.source}"), one) for one in models.values())
-
-
-def _known_model(row: Mapping[str, str]) -> KnownModel:
-    return KnownModel(
-        name=row["name"],
-        entry=row["entry"],
-        parameters=int(row["parameters"]),
-        needs=_NEEDS[row["needs"]],
-        source=row["source"],
-    )

@@ -19,6 +19,7 @@ from paceline.errors import UnknownNameError
 from paceline.model.graph.costs import OptimizerKernel
 from paceline.model.graph.graph import Graph, IntArray, OpKind, Owner, StorageTable, TensorTable
 from paceline.model.ops.optable import UPDATE, read_table, variants
+from paceline.shipped import read_as
 from paceline.values import dataclass
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -69,17 +70,11 @@ class OptimizerRule:
 @cache
 def _rules() -> dict[str, OptimizerRule]:
     return {
-        row["name"]: OptimizerRule(
-            name=row["name"],
+        row["name"]: read_as(
+            OptimizerRule,
+            row,
             variant=variants()["OPTIMIZER", row["variant"]],
-            states_per_element=int(row["states_per_element"]),
             state_dtype=DType[row["state_dtype"]],
-            plain_accesses=int(row["plain_accesses"]),
-            foreach_accesses=int(row["foreach_accesses"]),
-            plain_kernels_per_tensor=int(row["plain_kernels_per_tensor"]),
-            foreach_kernels=int(row["foreach_kernels"]),
-            plain_temporaries=int(row["plain_temporaries"]),
-            foreach_temporaries=int(row["foreach_temporaries"]),
             is_script=row["loop"] == "script",
         )
         for row in read_table("optimizers.csv")

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from paceline.catalog.tables import read_rows
 from paceline.errors import UnknownNameError
+from paceline.shipped import read_as
 from paceline.values import dataclass
 
 HOURS_PER_MONTH = 365.25 * 24 / 12
@@ -238,17 +239,7 @@ def sensitivity(
 def ownership_facts() -> tuple[OwnershipFact, ...]:
     """The shipped figures on owning: prices of systems, electricity, cooling, upkeep."""
     return tuple(
-        OwnershipFact(
-            category=row["category"],
-            item=row["item"],
-            value=float(row["value"]),
-            unit=row["unit"],
-            low=float(row["low"]) if row["low"] else None,
-            high=float(row["high"]) if row["high"] else None,
-            region=row["region"],
-            source=f"{row['source']} ({row['dated'] or 'undated'})",
-            confidence=row["confidence"],
-        )
+        read_as(OwnershipFact, row, source=f"{row['source']} ({row['dated'] or 'undated'})")
         for row in read_rows("ownership.csv")
     )
 
