@@ -26,14 +26,7 @@ if TYPE_CHECKING:
     from paceline.planning.search.all_candidates import Search
 
 
-def check_effects(
-    asked: GridCases,
-    steps: Steps,
-    goal: Goal,
-    work: Work,
-    catalog: Catalog,
-    calibration: Calibration,
-) -> None:
+def check_effects(asked: GridCases, steps: Steps, calibration: Calibration) -> None:
     """Pass if every setting of how the jobs run changes a figure of one of them.
 
     Each is taken away in turn, and the same jobs are simulated without it: so no list of what
@@ -42,9 +35,6 @@ def check_effects(
     Args:
         asked: Jobs with all settings.
         steps: Of them.
-        goal: As the jobs were listed with.
-        work: Likewise.
-        catalog: Likewise.
         calibration: Of the predictor.
 
     Raises:
@@ -52,25 +42,17 @@ def check_effects(
     """
     if not np.isfinite(steps.step_s).any():
         return
-    option = _idle_option(asked, steps, goal, work, catalog, calibration)
+    option = _idle_option(asked, steps, calibration)
     if option is not None:
         raise InvalidInputError(
             f"`{option}` changes nothing for {asked.workload.title} here", hint="leave it out"
         )
 
 
-def _idle_option(
-    asked: GridCases,
-    steps: Steps,
-    goal: Goal,
-    work: Work,
-    catalog: Catalog,
-    calibration: Calibration,
-) -> str | None:
+def _idle_option(asked: GridCases, steps: Steps, calibration: Calibration) -> str | None:
     """The first option without which every figure is the same; None if each changes one."""
     for option, axes in _without(asked.axes):
-        other = grid_cases(asked.workload, goal, work, catalog, axes)
-        if _are_same(steps, simulate(other.cases, calibration=calibration)):
+        if _are_same(steps, simulate(asked.along(axes).cases, calibration=calibration)):
             return option
     return None
 
@@ -97,9 +79,9 @@ def check_rewrite_acts(
         asked = grid_cases(workload, goal, work, catalog, replace(axes, devices=devices))
         steps = simulate(asked.cases, calibration=calibration)
         known = bool(np.isfinite(steps.step_s).any())
-        if known and not _idle_option(asked, steps, goal, work, catalog, calibration):
+        if known and not _idle_option(asked, steps, calibration):
             return
-    check_effects(asked, steps, goal, work, catalog, calibration)
+    check_effects(asked, steps, calibration)
 
 
 def check_search_acts(search: Search, catalog: Catalog) -> None:

@@ -94,16 +94,12 @@ class AskedGrid:
 
     Attributes:
         question: What is asked.
-        workload: Of which model.
-        catalog: The facts.
         where: The devices that were meant.
         grid: The jobs.
         calibration: Of the predictor.
     """
 
     question: Question
-    workload: Workload
-    catalog: Catalog
     where: _Where
     grid: GridCases
     calibration: Calibration
@@ -120,20 +116,13 @@ class AskedGrid:
             PacelineError: What was asked cannot be, or changes none of the steps.
         """
         steps.check_asked()
-        check_effects(
-            self.grid,
-            steps,
-            _goal(self.question),
-            self.question.work,
-            self.catalog,
-            self.calibration,
-        )
+        check_effects(self.grid, steps, self.calibration)
         question, where = self.question, self.where
         grid = grid_of(self.grid, steps, self.calibration.name)
-        if (asked := _load(question, self.workload)) is not None:
+        if (asked := _load(question, self.grid.workload)) is not None:
             grid = self._with_services(grid, asked)
         is_named = question.device is not None
-        notes = (*filter(None, (self.workload.reading,)), *_notes(question, self.grid))
+        notes = (*filter(None, (self.grid.workload.reading,)), *_notes(question, self.grid))
         is_ladder = not question.batches and is_named
         return replace(
             grid,
@@ -326,8 +315,6 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
     )
     return AskedGrid(
         question=question,
-        workload=workload,
-        catalog=catalog,
         where=where,
         grid=grid_cases(workload, _goal(question), work, catalog, axes),
         calibration=read_calibration(question.calibration) or builtin_calibration(),
@@ -335,7 +322,7 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
 
 
 def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
-    question = asked.question
+    question, catalog = asked.question, asked.grid.catalog
     stuck = _stuck(grid.cells)
     if not stuck:
         return ()
@@ -350,17 +337,15 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
             rewrite=",".join(filter(None, (question.rewrite, remedy.rewrite))),
             sharding=remedy.sharding,
         )
-        where = _Where(
-            devices=(find_device(asked.catalog, name),), counts=(remedy.count,), notes=()
-        )
-        other = _asked(changed, asked.workload, asked.catalog, where)
+        where = _Where(devices=(find_device(catalog, name),), counts=(remedy.count,), notes=())
+        other = _asked(changed, asked.grid.workload, catalog, where)
         steps = simulate(other.cases, calibration=other.calibration)
         cells = grid_of(other.grid, steps, other.calibration.name).cells
         return cells[0] if cells else None
 
     return tuple(
         remedy_lines(
-            asked.workload,
+            asked.grid.workload,
             stuck,
             evaluate,
             rewrite=question.rewrite,

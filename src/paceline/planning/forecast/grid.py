@@ -188,7 +188,7 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
         sample_unit=workload.sample_unit,
         num_parameters=workload.num_parameters,
         calibration=calibration,
-        catalog_version=asked.catalog_version,
+        catalog_version=asked.catalog.version,
         assumptions=(
             *asked.assumptions,
             *_shared_words(cells),

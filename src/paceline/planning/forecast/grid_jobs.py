@@ -117,6 +117,8 @@ class GridCases:
     Attributes:
         workload: The model with its task.
         goal: Its chance to fit counts.
+        work: Prompt and output lengths of a generation.
+        catalog: Where links were looked up.
         axes: What the cells are.
         places: Where.
         batch: Items per device, rising.
@@ -127,11 +129,12 @@ class GridCases:
         assumptions: Printed first, one sentence each.
         supports: Devices with software.
         unanswered: Devices without.
-        catalog_version: Of the facts.
     """
 
     workload: Workload
     goal: Goal
+    work: Work
+    catalog: Catalog
     axes: GridAxes
     places: tuple[GridPlace, ...]
     batch: FloatArray
@@ -142,7 +145,10 @@ class GridCases:
     assumptions: tuple[str, ...]
     supports: tuple[DeviceSupport, ...]
     unanswered: tuple[UnansweredDevice, ...]
-    catalog_version: str
+
+    def along(self, axes: GridAxes) -> GridCases:
+        """The jobs of the same question along other axes."""
+        return grid_cases(self.workload, self.goal, self.work, self.catalog, axes)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -185,6 +191,8 @@ def grid_cases(
     return GridCases(
         workload=workload,
         goal=goal,
+        work=work,
+        catalog=catalog,
         axes=axes,
         places=places,
         batch=batch,
@@ -200,7 +208,6 @@ def grid_cases(
         ),
         supports=supports,
         unanswered=unanswered,
-        catalog_version=catalog.version,
     )
 
 
