@@ -69,7 +69,7 @@ def read_as(kind: type[T], row: Mapping[str, str], **given: Any) -> T:
     """
     cells = {
         name: read(row[name])
-        for name, read in _readers(kind).items()
+        for name, read in _readers(kind).items()  # type: ignore[arg-type]  A class is hashable.
         if name not in given and name in row
     }
     return kind(**cells, **given)

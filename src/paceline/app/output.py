@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 Form = Literal["text", "md", "json"]
+Printer = Callable[["Table"], str]
 
 _DEFAULT_WIDTH = 100
 _NARROWEST, _WIDEST = 80, 140
@@ -91,6 +92,25 @@ def answer_of(kind: str, value: object, *parts: Table | str | tuple[str, ...]) -
         return _joined(parts, markdown_table, "\n".join)
 
     return Answer(kind=kind, value=value, text=text, markdown=markdown)
+
+
+def written_answer(kind: str, value: object, write: Callable[[Printer], str]) -> Answer:
+    """An answer whose text and Markdown differ in how its tables are printed.
+
+    Args:
+        kind: Word for the JSON reader.
+        value: The result.
+        write: Writes it all, each table by what it is handed.
+    """
+    from paceline.reporting.tables import markdown_table, text_table
+    from paceline.reporting.texts import wrapped
+
+    return Answer(
+        kind=kind,
+        value=value,
+        text=lambda width: wrapped(write(lambda table: text_table(table, width=width)), width),
+        markdown=lambda: write(markdown_table),
+    )
 
 
 def _joined(

@@ -41,6 +41,14 @@ def folded(text: str, width: int) -> str:
     )
 
 
+def wrapped(text: str, width: int) -> str:
+    """Sentences folded at the width; table lines fit it already."""
+    return "\n".join(
+        textwrap.fill(line, width, break_on_hyphens=False) if len(line) > width else line
+        for line in text.splitlines()
+    )
+
+
 def _folded_line(line: str, width: int) -> str:
     indent = line[: len(line) - len(line.lstrip())]
     return textwrap.fill(

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
-from paceline.app.api.calibration import calibrate as calibrate_rows
-from paceline.app.api.calibration import calibrate_list, calibrate_undo
+from paceline.app.api import calibration as api
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
 
@@ -27,35 +27,39 @@ def register(app: Commands) -> None:
     app.add_verb("calibrate", calibrate)
 
 
-def calibrate(
-    rows: Annotated[
+@asks(
+    api.calibrate,
+    rows=Annotated[
         Path | None,
         Argument(
-            metavar="ROWS.csv",
-            help="Your measurements, as `paceline score` reads them; runs of `paceline trials` "
-            "with their times; a folder of `paceline measure`; or the load-test.json of a deployed "
+            "ROWS.csv",
+            "Your measurements, as `paceline score` reads them; runs of `paceline trials` with "
+            "their times; a folder of `paceline measure`; or the load-test.json of a deployed "
             "service.",
+            None,
         ),
-    ] = None,
-    out: Annotated[
-        Path, Option(metavar="FILE", help="Where the calibration goes, for --calibration.")
-    ] = _OUT,
-    is_list: Annotated[
-        bool, Option(help="Show what was learned so far, and change nothing.", flags=("--list",))
-    ] = False,
-    undo: Annotated[
+    ],
+    out=Annotated[
+        Path, Option("Where the calibration goes, for --calibration.", "FILE", default=_OUT)
+    ],
+    is_list=Annotated[
+        bool, Option("Show what was learned so far, and change nothing.", "", ("--list",), False)
+    ],
+    undo=Annotated[
         str | None,
-        Option(metavar="NAME", help="Forget one update as --list names it, or the `last` one."),
-    ] = None,
-    run: Annotated[
-        str | None, Option(metavar="RUN", help="Learn from a run that `paceline run` watched.")
-    ] = None,
-    calibration: common.Calibration = None,
-    python: common.Python = None,
-    facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-) -> None:
+        Option("Forget one update as --list names it, or the `last` one.", "NAME"),
+    ],
+    run=Option("Learn from a run that `paceline run` watched.", "RUN"),
+    calibration=common.Calibration,
+    python=common.Python,
+    facts=common.RepeatedFacts,
+    form=common.Format,
+    is_json=common.Json,
+)
+def calibrate(
+    *, rows: Path | None, out: Path, is_list: bool, undo: str | None, run: str | None,
+    calibration: Path | None, python: str | None, facts: Sequence[Path], form: str, is_json: bool,
+) -> None:  # fmt: skip
     """Learn from measurements how far steps of a device are off, and keep that in a file.
 
     A measured step moves itself nearly all the way, its model and its kernels in part, and the
@@ -78,15 +82,10 @@ def calibrate(
     if is_shown:
         say(_kept(calibration or out, undo), wanted, None)
         return
-    summary = calibrate_rows(
-        rows,
-        out,
-        run=run,
-        calibration=calibration,
-        python=python,
-        facts=facts or (),
+    summary = api.calibrate(
+        rows, out, run=run, calibration=calibration, python=python, facts=facts,
         on_progress=lambda line: print(line, file=sys.stderr),
-    )
+    )  # fmt: skip
     say(_learned(summary, out), wanted, None)
 
 
@@ -101,7 +100,7 @@ def _learned(summary: CalibrationSummary, out: Path) -> Answer:
 
 def _kept(path: Path, undo: str | None) -> Answer:
     """The updates that a file holds, after one of them is dropped where that was asked."""
-    updates = calibrate_list(path) if undo is None else calibrate_undo(path, undo)
+    updates = api.calibrate_list(path) if undo is None else api.calibrate_undo(path, undo)
     return answer_of(
         "updates", updates, _updates_table(updates), f"{len(updates)} updates in {path}"
     )

@@ -13,7 +13,7 @@ from paceline.app import options as common
 from paceline.app.api import decisions as api
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import asks
-from paceline.app.output import Answer, answer_of
+from paceline.app.output import Answer, answer_of, written_answer
 from paceline.errors import DoesNotFitError
 from paceline.units import parse_usd
 
@@ -49,12 +49,7 @@ def own(*, price: str | None, **asked: Any) -> Answer:
     from paceline.reporting.screens import decisions as report
 
     found = api.own(price_usd=None if price is None else parse_usd(price), **asked)
-    return Answer(
-        kind="purchases",
-        value=found,
-        text=lambda width: report.purchases_text(found, width=width),
-        markdown=lambda: report.purchases_markdown(found),
-    )
+    return written_answer("purchases", found, partial(report.purchases_words, found))
 
 
 @common.answers
@@ -118,12 +113,7 @@ def bill(*, offer: str, facts: Sequence[Path], **asked: Any) -> Answer:
 
     found = api.bill(offer, facts=facts, **asked)
     rented = find_offer(load_catalog(tuple(facts)), offer)
-    return Answer(
-        kind="bill",
-        value=found,
-        text=lambda width: report.bill_text(rented.name, found, width=width),
-        markdown=lambda: report.bill_markdown(rented.name, found),
-    )
+    return written_answer("bill", found, partial(report.bill_words, rented.name, found))
 
 
 @common.answers
@@ -138,9 +128,4 @@ def pool(**asked: Any) -> Answer:
     from paceline.reporting.screens import decisions as report
 
     found = api.pool(**asked)
-    return Answer(
-        kind="pool",
-        value=found,
-        text=lambda width: report.pool_text(found, width=width),
-        markdown=lambda: report.pool_markdown(found),
-    )
+    return written_answer("pool", found, partial(report.pool_words, found))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 from paceline.app import options as common
+from paceline.app.api import decisions as api
 from paceline.app.command_line import Argument, Commands
-from paceline.app.output import Answer, say
+from paceline.app.option_table import asks
+from paceline.app.output import Answer
 
 
 def register(app: Commands) -> None:
@@ -15,28 +16,22 @@ def register(app: Commands) -> None:
     app.add_verb("lifecycle", lifecycle)
 
 
-def lifecycle(
-    path: Annotated[
-        Path, Argument(metavar="FILE", help="YAML file: a model, and develop, train, serve.")
-    ],
-    python: common.Python = None,
-    facts: common.Facts = None,
-    calibration: common.Calibration = None,
-    as_of: common.AsOf = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+@common.answers
+@asks(
+    api.lifecycle,
+    path=Argument("FILE", "YAML file: a model, and develop, train, serve."),
+    python=common.Python,
+    **common.KNOWN,
+    as_of=common.AsOf,
+)
+def lifecycle(**asked: Any) -> Answer:
     """Choose a place each to develop, train and serve a model, against one place for all."""
-    from paceline.app.api.decisions import lifecycle as choose
     from paceline.reporting.screens import lifecycle as report
 
-    wanted = common.form_of(form, is_json=is_json)
-    found = choose(path, python=python, facts=facts or (), calibration=calibration, as_of=as_of)
-    answer = Answer(
+    found = api.lifecycle(**asked)
+    return Answer(
         kind="lifecycle",
         value=found,
         text=lambda width: report.lifecycle_text(found, width=width),
         markdown=lambda: report.lifecycle_markdown(found),
     )
-    say(answer, wanted, output)

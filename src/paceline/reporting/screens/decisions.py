@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.reporting.figures import duration_range, number_range
-from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, text_table
+from paceline.reporting.tables import ABSENT, Column, Table
 from paceline.units import format_duration, format_percent, format_significant, format_usd
 
 if TYPE_CHECKING:
@@ -24,35 +23,9 @@ if TYPE_CHECKING:
 _Printer = Callable[[Table], str]
 
 
-def purchases_text(answers: Iterable[PurchaseAnswer], *, width: int) -> str:
+def purchases_words(answers: Iterable[PurchaseAnswer], printed: _Printer) -> str:
     """Each purchase: the answer, what it turns on, and where its figures come from."""
-    text = "\n\n".join(_purchase(a, lambda t: text_table(t, width=width)) for a in answers)
-    return _wrapped(text, width)
-
-
-def purchases_markdown(answers: Iterable[PurchaseAnswer]) -> str:
-    """The same, to be pasted into a purchase request."""
-    return "\n\n".join(_purchase(answer, markdown_table) for answer in answers)
-
-
-def pool_text(answer: PoolAnswer, *, width: int) -> str:
-    """The schedule, and what the two usual policies would do."""
-    return _wrapped(_pool(answer, lambda table: text_table(table, width=width)), width)
-
-
-def pool_markdown(answer: PoolAnswer) -> str:
-    """The same as Markdown."""
-    return _pool(answer, markdown_table)
-
-
-def bill_text(offer: str, price: JobPrice, *, width: int) -> str:
-    """The bill by part, and what was assumed."""
-    return _wrapped(_bill(offer, price, lambda table: text_table(table, width=width)), width)
-
-
-def bill_markdown(offer: str, price: JobPrice) -> str:
-    """The same as Markdown."""
-    return _bill(offer, price, markdown_table)
+    return "\n\n".join(_purchase(answer, printed) for answer in answers)
 
 
 def fit_table(cards: Iterable[FittedCard]) -> Table:
@@ -144,7 +117,8 @@ def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
     return "\n\n".join([*parts, printed(figures)])
 
 
-def _bill(offer: str, price: JobPrice, printed: _Printer) -> str:
+def bill_words(offer: str, price: JobPrice, printed: _Printer) -> str:
+    """The bill by part, and what was assumed."""
     total, run = price.total_usd, price.run
     rows = [
         ("machines", f"{format_usd(price.compute_usd)} USD"),
@@ -168,7 +142,8 @@ def _bill(offer: str, price: JobPrice, printed: _Printer) -> str:
     return "\n\n".join([head, printed(table), "assumed: " + "; ".join(price.assumptions)])
 
 
-def _pool(answer: PoolAnswer, printed: _Printer) -> str:
+def pool_words(answer: PoolAnswer, printed: _Printer) -> str:
+    """The schedule, and what the two usual policies would do."""
     kind = "the best schedule" if answer.best.is_optimal else "the best schedule found"
     lines = [
         f"{kind} ({answer.best.policy}): all done after "
@@ -218,14 +193,6 @@ def _ends(schedule: PoolSchedule) -> str:
         format_duration(schedule.mean_finish_s),
     )
     return f"all done after {last}, {mean} on average"
-
-
-def _wrapped(text: str, width: int) -> str:
-    """Sentences folded at the width; table lines fit it already."""
-    return "\n".join(
-        textwrap.fill(line, width, break_on_hyphens=False) if len(line) > width else line
-        for line in text.splitlines()
-    )
 
 
 def _or_absent(value: float | None, unit: float) -> str:
