@@ -67,10 +67,9 @@ def read_as(kind: type[T], row: Mapping[str, str], **given: Any) -> T:
         row: Cells by column; those without a field are passed over.
         given: Fields that no cell says alone.
     """
+    readers = _readers(kind)  # type: ignore[arg-type]
     cells = {
-        name: read(row[name])
-        for name, read in _readers(kind).items()  # type: ignore[arg-type]  A class is hashable.
-        if name not in given and name in row
+        name: read(row[name]) for name, read in readers.items() if name not in given and name in row
     }
     return kind(**cells, **given)
 

@@ -8,8 +8,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from paceline.errors import InvalidInputError
+
+#: Variable of the XDG base directory specification, and the folder below home without it.
+_BASES = {"data": ("XDG_DATA_HOME", ".local/share"), "cache": ("XDG_CACHE_HOME", ".cache")}
+
+
+def user_folder(kind: Literal["data", "cache"], name: str, *, variable: str = "") -> Path:
+    """A folder of ours among the user's, or the one that an environment variable names."""
+    if given := os.environ.get(variable):
+        return Path(given)
+    base, usual = _BASES[kind]
+    return Path(os.environ.get(base) or Path.home() / usual) / "paceline" / name
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -19,7 +18,7 @@ from pathlib import Path
 from paceline.catalog.quotes import HeldBack, PriceChange, Quote
 from paceline.errors import InvalidInputError
 from paceline.values import dataclass
-from paceline.writing import make_folder, write_whole
+from paceline.writing import make_folder, user_folder, write_whole
 
 FOLDER_VARIABLE = "PACELINE_OFFERS"
 _CURRENT = "current"
@@ -96,10 +95,7 @@ class KeptPrices:
 
 def offers_folder() -> Path:
     """Where refreshed prices are kept: ``PACELINE_OFFERS``, else the user's data folder."""
-    if given := os.environ.get(FOLDER_VARIABLE):
-        return Path(given)
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "paceline" / "offers"
+    return user_folder("data", "offers", variable=FOLDER_VARIABLE)
 
 
 def current_quotes() -> tuple[Quote, ...]:

@@ -24,6 +24,7 @@ from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.execution.worker import WORKERS
 from paceline.shipped import shipped_toml
 from paceline.values import dataclass
+from paceline.writing import user_folder
 
 #: Folder of the stacks, where the user sets one.
 FOLDER_VARIABLE = "PACELINE_STACKS"
@@ -137,10 +138,7 @@ def _unpinned(requirement: str) -> str:
 
 def stacks_folder() -> Path:
     """Where the stacks live: ``PACELINE_STACKS``, else the user's cache folder."""
-    if given := os.environ.get(FOLDER_VARIABLE):
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "paceline" / "stacks"
+    return user_folder("cache", "stacks", variable=FOLDER_VARIABLE)
 
 
 def list_stacks(folder: Path) -> tuple[Stack, ...]:

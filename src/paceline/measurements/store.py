@@ -19,6 +19,7 @@ from typing import IO
 from paceline.errors import InvalidInputError
 from paceline.measurements.records import Record, record_from_line, record_to_line
 from paceline.values import dataclass
+from paceline.writing import user_folder
 
 #: Folder of the store, where the user sets one.
 FOLDER_VARIABLE = "PACELINE_STORE"
@@ -126,10 +127,7 @@ class Store:
 
 def default_store_folder() -> Path:
     """Where measurements are kept: ``PACELINE_STORE``, else the user's data folder."""
-    if given := os.environ.get(FOLDER_VARIABLE):
-        return Path(given)
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "paceline" / "measurements"
+    return user_folder("data", "measurements", variable=FOLDER_VARIABLE)
 
 
 #: Bytes of a line; what is longer is none of ours.

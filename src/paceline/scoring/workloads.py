@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from paceline.model.names.front_ends import FRONT_ENDS
 from paceline.model.reading.load import load_workload
 from paceline.scoring.readings import Reading
 from paceline.values import dataclass
-from paceline.writing import write_whole
+from paceline.writing import user_folder, write_whole
 
 #: Front ends whose releases change what is traced.
 _TRACED_WITH = ("torch", "torchvision", "timm")
@@ -61,8 +60,7 @@ def scored_pass(workload: Workload) -> Pass:
 
 def default_cache_folder() -> Path:
     """``$XDG_CACHE_HOME/paceline/workloads``, or the same under ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "paceline" / "workloads"
+    return user_folder("cache", "workloads")
 
 
 def cached_workload(

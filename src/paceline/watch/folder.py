@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any, Literal
 
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.values import dataclass
-from paceline.writing import make_folder, write_whole
+from paceline.writing import make_folder, user_folder, write_whole
 
 #: Where runs are kept, where the user sets it.
 FOLDER_VARIABLE = "PACELINE_RUNS"
@@ -78,10 +77,7 @@ class Run:
 
 def runs_folder() -> Path:
     """Where runs are kept: ``PACELINE_RUNS``, else the user's data folder."""
-    if given := os.environ.get(FOLDER_VARIABLE):
-        return Path(given)
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "paceline" / "runs"
+    return user_folder("data", "runs", variable=FOLDER_VARIABLE)
 
 
 def new_run(command: Sequence[str], *, folder: Path | None = None) -> Run:

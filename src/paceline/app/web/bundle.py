@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.reporting.charts import drawing
-from paceline.writing import make_folder, write_whole
+from paceline.writing import make_folder, user_folder, write_whole
 
 _MAKE = (
     "import sys; from paceline.reporting.charts.drawing import drawing_script; "
@@ -62,10 +61,8 @@ class Bundle:
 
 
 def _kept_at() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     own = hashlib.sha256(Path(drawing.__file__).read_bytes()).hexdigest()[:12]
-    name = f"drawing-{version('vl-convert-python')}-{own}.js"
-    return Path(base) / "paceline" / name
+    return user_folder("cache", f"drawing-{version('vl-convert-python')}-{own}.js")
 
 
 def _keep(path: Path) -> None:
