@@ -57,13 +57,19 @@ def simulate(
 
 
 def _alike_rows(cases: Cases, refused: Sequence[tuple[IntArray, Steps]]) -> list[IntArray]:
-    """Rows whose ranks run the same, without those that were refused."""
+    """Rows whose ranks run the same, without those that were refused.
+
+    Devices that are asked at fewer points than others stand apart: each is evaluated at all points.
+    """
     is_open = np.ones(len(cases), dtype=bool)
     for rows, _ in refused:
         is_open[rows] = False
-    jobs = grouped([_alike(job) for job in cases.jobs]).values()
-    found = [np.flatnonzero(is_open & np.isin(cases.job, own)) for own in jobs]
-    return [rows for rows in found if len(rows)]
+    found = []
+    for own in grouped([_alike(job) for job in cases.jobs]).values():
+        rows = np.flatnonzero(is_open & np.isin(cases.job, own))
+        num_points = np.bincount(cases.machine[rows], minlength=1)[cases.machine[rows]]
+        found += [rows[num_points == number] for number in distinct(num_points).tolist()]
+    return found
 
 
 def check_legal(job: Job, machine: Machine) -> None:

@@ -17,12 +17,13 @@ from paceline.catalog.entities import Catalog, Device, OfferLinks
 from paceline.catalog.entities import Machine as OwnMachine
 from paceline.catalog.offer_links import machine_links, offer_links
 from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.model.names.registry import released_precisions
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
-from paceline.planning.forecast.forecasts import can_split, profile_of
+from paceline.planning.forecast.forecasts import can_split, lengths_of, profile_of
 from paceline.planning.goal.amounts import resolve_job
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.rewrites import with_usual
@@ -43,6 +44,7 @@ from paceline.planning.places.support import newest_support, unreleased_support,
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import OF_REPLICAS, Habit, Job, usual_habits
 from paceline.simulation.machine import Machine
+from paceline.simulation.rank import RankPasses, rank_memory_bytes
 from paceline.stack.engines import no_kernels
 from paceline.values import dataclass
 
@@ -234,7 +236,6 @@ def _cases(
     runs = np.zeros((len(places), len(configured)), dtype=bool)
     for column, one in enumerate(configured):
         runs[:, column] = [p.row in one.rows and _shares(p, one) for p in places]
-    rows = np.flatnonzero(runs[place, configuration])
     counts = sorted({p.count for p in places})
     number = np.array([counts.index(p.count) for p in places], dtype=np.int64)
     is_answered = workload.generates
@@ -256,6 +257,12 @@ def _cases(
         Machine.of(p.device, p.count, device_link=p.links.device, node_link=p.links.node)
         for p in places
     )
+    can_be_best = runs[place, configuration]
+    if axes.keeps_best_batch_only and counts == [1] and workload.task == "train":
+        least_bytes = np.stack([_least_bytes(job, batch, work) for job in jobs])
+        capacities_bytes = np.array([capacity_bytes(p.device) for p in places])
+        can_be_best &= (item == 0) | (least_bytes[configuration, item] <= capacities_bytes[place])
+    rows = np.flatnonzero(can_be_best)
     at, counts_of = place[rows], np.array([p.count for p in places], dtype=np.int64)
     degrees = np.array([one.tensor_degree for one in configured], dtype=np.int64)
     return rows, Cases(
@@ -267,6 +274,15 @@ def _cases(
         replicas=np.maximum(counts_of[at] // degrees[configuration[rows]], 1),
         microbatches=np.ones(len(rows), dtype=np.int64),
     )
+
+
+def _least_bytes(job: Job, batch: FloatArray, work: Work) -> FloatArray:
+    """Median peak of one rank alone, (P,); nothing where it cannot run, which its step says."""
+    try:
+        passes = RankPasses.of(job)
+    except InvalidInputError:
+        return np.zeros_like(batch)
+    return rank_memory_bytes(passes, lengths_of(batch, work, seq=job.length))[1]
 
 
 def _places(
