@@ -139,14 +139,22 @@ def _why(target: DeviceTarget, framework: str) -> str:
 
 @lru_cache(maxsize=512)
 def _compilers(target: DeviceTarget, framework: str) -> frozenset[str]:
-    facts = _facts_of(target, framework)
+    name = framework.partition("==")[0]
     return frozenset(
         row.name
         for row in load_tables().compilers
-        if row.framework == facts.framework
+        if row.framework == name
         and target.platform in row.platforms
-        and newest_combination(replace(facts, compiler=row.name)) is not None
+        and _runs_by(row.name, target, framework)
     )
+
+
+def _runs_by(compiler: str, target: DeviceTarget, framework: str) -> bool:
+    """Whether some release runs through a compiler; any does through one that no rule names."""
+    if not any(compiler in rule.compilers for rule in load_tables().rules):
+        return _newest(target, framework) is not None
+    facts = replace(_facts_of(target, framework), compiler=compiler)
+    return newest_combination(facts) is not None
 
 
 @lru_cache(maxsize=512)

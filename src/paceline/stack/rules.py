@@ -68,20 +68,21 @@ class Violation:
     source: str
 
 
-#: A driver, the facts that demand it, and the rule.
-_Bound = tuple[str, frozenset[str], Rule]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    """What is known of a build once some rules have been applied to it."""
+class _Bound:
+    """What a rule demands of the driver.
 
-    violations: tuple[Violation, ...]
-    pythons: tuple[str, ...]
-    floors: tuple[_Bound, ...] = ()
-    ceilings: tuple[_Bound, ...] = ()
-    python_fields: frozenset[str] = frozenset()
-    python_rule: Rule | None = None
+    Attributes:
+        symbol: ``>=`` or ``<``.
+        driver: Its release.
+        fields: Facts that demand it.
+        rule: The rule.
+    """
+
+    symbol: str
+    driver: str
+    fields: frozenset[str]
+    rule: Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,23 +113,40 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
         build: The build.
         facts: What is known of the machine and wanted of the software.
         tables: Facts to judge by.
-        stops_early: Whether the first violation is enough.
+        stops_early: Whether the first violation is enough, without the facts that take part.
     """
-    verdict = _Verdict(pythons=build.pythons, violations=tuple(_selection(build, facts, tables)))
+    violations = list(_selection(build, facts, tables))
     runs_by = _ways_to_run(build, facts, tables)
+    pythons = build.pythons
+    bounds: list[_Bound] = []
+    narrowing: list[Rule] = []
     applied: list[Rule] = []
     for rule in _rules_of(build, tables):
-        if stops_early and verdict.violations:
+        if stops_early and violations:
             break
-        if rule.kind == "require" and _matches(rule, facts, runs_by):
-            applied.append(rule)
-            verdict = _required(rule, build, facts, tables, runs_by, verdict)
-    left = (*_empty_windows(verdict), *_python_violations(build, facts, verdict))
+        if rule.kind != "require" or not _matches(rule, facts, runs_by):
+            continue
+        applied.append(rule)
+        if rule.subject == "driver":
+            found = _driver_bounds(rule, build, facts, tables)
+            bounds += found
+            violations += _broken_bounds(found, facts)
+        elif rule.subject == "python":
+            left = tuple(v for v in pythons if parse_range(rule.allowed).contains(v))
+            narrowing += [rule] if left != pythons else []
+            pythons = left
+        elif not _subject_holds(rule, build, facts, runs_by):
+            fields = frozenset() if stops_early else _unheld_fields(rule, build, facts, tables)
+            violations.append(_broken(rule, fields))
+    floors = [bound for bound in bounds if bound.symbol == ">="]
+    ceilings = [bound for bound in bounds if bound.symbol != ">="]
+    violations += _empty_windows(floors, ceilings)
+    violations += _python_violations(build, facts, pythons, narrowing)
     return Judgement(
-        violations=_specific_first((*verdict.violations, *left), tables),
-        min_driver=max((f[0] for f in verdict.floors), key=version_key, default=None),
-        below_driver=min((c[0] for c in verdict.ceilings), key=version_key, default=None),
-        pythons=verdict.pythons,
+        violations=_specific_first(violations, tables),
+        min_driver=max((f.driver for f in floors), key=version_key, default=None),
+        below_driver=min((c.driver for c in ceilings), key=version_key, default=None),
+        pythons=pythons,
         runs_by=runs_by[0] if runs_by else "",
         rules=tuple(applied),
     )
@@ -216,8 +234,8 @@ def _rules_of(build: Build, tables: Tables) -> tuple[Rule, ...]:
     return tuple(
         rule
         for rule in sorted(tables.rules, key=lambda rule: rule.subject != "runs")
-        if _word_in(build.framework, rule.frameworks)
-        and _word_in(build.platform, rule.platforms)
+        if _word_in(build.platform, rule.platforms)
+        and _word_in(build.framework, rule.frameworks)
         and _version_in(build.release, rule.releases)
         and _version_in(build.platform_version, rule.platform_versions)
         and _version_in(cudnn, rule.cudnn)
@@ -242,6 +260,7 @@ def _version_in(version: str | None, allowed: str) -> bool:
     return not allowed or (version is not None and parse_range(allowed).contains(version))
 
 
+@lru_cache(maxsize=8192)
 def code_in(code: str | None, allowed: str) -> bool:
     """Whether a device code lies in a range of numbers or a list of words; blank is any."""
     if not allowed:
@@ -266,39 +285,14 @@ def _selector_fields(rule: Rule) -> frozenset[str]:
     return frozenset(name for name, value in used.items() if value)
 
 
-def _required(
-    rule: Rule,
-    build: Build,
-    facts: Facts,
-    tables: Tables,
-    runs_by: tuple[str, ...],
-    verdict: _Verdict,
-) -> _Verdict:
-    """The verdict with what a rule adds that applies: a violation, or a bound on a free subject."""
+def _unheld_fields(rule: Rule, build: Build, facts: Facts, tables: Tables) -> frozenset[str]:
+    """Facts that take part where a rule asks for what the build or the machine does not have."""
     fields = _selector_fields(rule)
-    if rule.subject == "driver":
-        return _with_driver(rule, build, facts, tables, fields, verdict)
-    if rule.subject == "python":
-        return _with_python(rule, fields, verdict)
-    if _subject_holds(rule, build, facts, runs_by):
-        return verdict
-    if rule.subject == "runs" and _ways_to_run(build, replace(facts, system=None), tables):
+    has_system = rule.subject == "runs" and facts.system is not None
+    if has_system and _ways_to_run(build, replace(facts, system=None), tables):
         fields |= {"system"}
     subject = {"runs": "device"}.get(rule.subject, rule.subject)
-    named = frozenset({subject}) if subject in {"device", "system"} else frozenset()
-    return replace(verdict, violations=(*verdict.violations, _broken(rule, fields | named)))
-
-
-def _with_python(rule: Rule, fields: frozenset[str], verdict: _Verdict) -> _Verdict:
-    remaining = tuple(v for v in verdict.pythons if parse_range(rule.allowed).contains(v))
-    if remaining == verdict.pythons:
-        return verdict
-    return replace(
-        verdict,
-        pythons=remaining,
-        python_rule=rule,
-        python_fields=verdict.python_fields | fields,
-    )
+    return fields | ({subject} if subject in {"device", "system"} else frozenset())
 
 
 def _subject_holds(rule: Rule, build: Build, facts: Facts, runs_by: tuple[str, ...]) -> bool:
@@ -313,28 +307,24 @@ def _subject_holds(rule: Rule, build: Build, facts: Facts, runs_by: tuple[str, .
     return _version_in(build.platform_version, rule.allowed)
 
 
-def _with_driver(
-    rule: Rule,
-    build: Build,
-    facts: Facts,
-    tables: Tables,
-    fields: frozenset[str],
-    verdict: _Verdict,
-) -> _Verdict:
+def _driver_bounds(rule: Rule, build: Build, facts: Facts, tables: Tables) -> list[_Bound]:
+    """Drivers that a rule demands on any system, and on this one where that is another."""
     symbol, anywhere = _driver_bound(rule, build, None, tables)
     _, here = _driver_bound(rule, build, facts.system, tables)
-    bounds = [] if anywhere is None else [(anywhere, fields, rule)]
-    if here not in (None, anywhere):
-        bounds.append((here, fields | {"system"}, rule))
-    broken = (
-        _broken(rule, named | {"driver"})
-        for bound, named, _ in bounds
-        if facts.driver is not None and not parse_range(symbol + bound).contains(facts.driver)
-    )
-    violations = (*verdict.violations, *broken)
-    if symbol == ">=":
-        return replace(verdict, violations=violations, floors=(*verdict.floors, *bounds))
-    return replace(verdict, violations=violations, ceilings=(*verdict.ceilings, *bounds))
+    fields = _selector_fields(rule)
+    demanded = {} if anywhere is None else {anywhere: fields}
+    if here is not None:
+        demanded.setdefault(here, fields | {"system"})
+    return [
+        _Bound(symbol=symbol, driver=driver, fields=named, rule=rule)
+        for driver, named in demanded.items()
+    ]
+
+
+def _broken_bounds(bounds: Sequence[_Bound], facts: Facts) -> Iterator[Violation]:
+    for one in bounds if facts.driver is not None else ():
+        if not parse_range(one.symbol + one.driver).contains(str(facts.driver)):
+            yield _broken(one.rule, one.fields | {"driver"})
 
 
 def _driver_bound(
@@ -350,31 +340,33 @@ def _driver_bound(
     return ">=", min(known, key=version_key) if len(known) == len(bounds) else None
 
 
-def _empty_windows(verdict: _Verdict) -> Iterator[Violation]:
+def _empty_windows(floors: Sequence[_Bound], ceilings: Sequence[_Bound]) -> Iterator[Violation]:
     """A floor above a ceiling leaves no driver at all, whichever the machine has."""
-    if not verdict.floors or not verdict.ceilings:
+    if not floors or not ceilings:
         return
-    ceiling = min(verdict.ceilings, key=lambda bound: version_key(bound[0]))
-    for floor in verdict.floors:
-        if version_key(floor[0]) >= version_key(ceiling[0]):
+    ceiling = min(ceilings, key=lambda bound: version_key(bound.driver))
+    for floor in floors:
+        if version_key(floor.driver) >= version_key(ceiling.driver):
             yield _empty_window(floor, ceiling)
 
 
 def _empty_window(floor: _Bound, ceiling: _Bound) -> Violation:
-    low, high = floor[2], ceiling[2]
+    low, high = floor.rule, ceiling.rule
     return Violation(
-        fields=floor[1] | ceiling[1],
+        fields=floor.fields | ceiling.fields,
         rule=f"{low.name} + {high.name}",
         text=f"{low.text}; but {high.text[:1].lower()}{high.text[1:]}",
         source=f"{low.source}; {high.source}",
     )
 
 
-def _python_violations(build: Build, facts: Facts, verdict: _Verdict) -> Iterator[Violation]:
+def _python_violations(
+    build: Build, facts: Facts, pythons: Sequence[str], narrowing: Sequence[Rule]
+) -> Iterator[Violation]:
     """The wanted Python must have a wheel, and some Python must be left by the rules."""
-    rule = verdict.python_rule
-    if rule is not None and not verdict.pythons:
-        yield _broken(rule, verdict.python_fields)
+    fields = frozenset().union(*map(_selector_fields, narrowing))
+    if narrowing and not pythons:
+        yield _broken(narrowing[-1], fields)
     if facts.python is None or not build.pythons:
         return
     if facts.python not in build.pythons:
@@ -382,8 +374,8 @@ def _python_violations(build: Build, facts: Facts, verdict: _Verdict) -> Iterato
         yield Violation(
             fields=frozenset({"python"}), rule="python-wheel", text=text, source=build.source
         )
-    elif rule is not None and facts.python not in verdict.pythons:
-        yield _broken(rule, verdict.python_fields | {"python"})
+    elif narrowing and facts.python not in pythons:
+        yield _broken(narrowing[-1], fields | {"python"})
 
 
 def _broken(rule: Rule, fields: frozenset[str]) -> Violation:
