@@ -4,16 +4,23 @@
 which takes ten times as long as making the class. A command imports hundreds of values, makes
 instances of half of them, one alone of most of these, and compares or prints a few. So `dataclass`
 here leaves the fields to ``dataclasses`` and makes each method at its first call, the one that
-makes instances at its second. A value behaves as the standard one does; ``fields``, ``replace``,
+makes instances when there are many. A value behaves as the standard one does; ``fields``, ``replace``,
 ``asdict``, ``pickle`` and type checkers see no difference.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from typing import TYPE_CHECKING, Any
+
+#: Instances that take as long to make without a compiled method as the method takes to compile.
+_FEW = 16
+
+#: What ``dataclasses`` looks for in annotations.
+_OWN_WORDS = re.compile("ClassVar|InitVar|KW_ONLY")
 
 _Method = Callable[..., Any]
 _Make = Callable[[type], _Method]
@@ -33,9 +40,21 @@ else:
             fielded = dataclasses.dataclass(
                 init=False, repr=False, eq=False, slots=True, kw_only=kw_only
             )
-            return _with_methods(fielded(body), eq=eq)
+            return _with_methods(_without_words(fielded, body), eq=eq)
 
         return decorate
+
+
+def _without_words(fielded: _Method, body: Any) -> Any:
+    """The class with its fields; ``dataclasses`` would search each annotation for its own words."""
+    words = vars(body).get("__annotations__", {})
+    plain = {name: None for name, word in words.items() if not _OWN_WORDS.search(str(word))}
+    body.__annotations__ = {**words, **plain}
+    kind = fielded(body)
+    kind.__annotations__ = words
+    for name in plain:
+        kind.__dataclass_fields__[name].type = words[name]
+    return kind
 
 
 def _with_methods(kind: Any, *, eq: bool) -> Any:
@@ -65,12 +84,14 @@ def _at_first_call(kind: type, name: str, make: _Make) -> _Method:
 
 
 def _uncompiled_init(kind: Any) -> _Method:
-    """Makes the first instance; half of the classes that a command uses have no other."""
+    """Makes few instances; most of the classes that a command uses have no more."""
+    turns, fielded = iter(range(_FEW)), list[Field[Any]]()
 
     def method(self: Any, /, *args: Any, **keywords: Any) -> None:
-        kind.__init__ = _at_first_call(kind, "__init__", _init)
-        values = _bound(kind, args, keywords)
+        fielded.extend(() if fielded else fields(kind))
+        values = None if next(turns, None) is None else _bound(fielded, args, keywords)
         if values is None:
+            kind.__init__ = _at_first_call(kind, "__init__", _init)
             kind.__init__(self, *args, **keywords)
             return
         for name, value in values.items():
@@ -81,23 +102,27 @@ def _uncompiled_init(kind: Any) -> _Method:
     return method
 
 
-def _bound(kind: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any] | None:
+def _bound(
+    fielded: Sequence[Field[Any]], args: tuple[Any, ...], given: dict[str, Any]
+) -> dict[str, Any] | None:
     """The value of each field; None where arguments are wrong, which the made method says."""
-    by_place = [one.name for one in fields(kind) if one.init and not one.kw_only]
-    given = dict(zip(by_place, args, strict=False)) | dict(keywords)
-    if len(given) < len(args) + len(keywords):
-        return None
-    values = {}
-    for one in fields(kind):
+    if args:
+        by_place = [one.name for one in fielded if one.init and not one.kw_only]
+        placed = dict(zip(by_place, args, strict=False))
+        if len(placed) < len(args) or placed.keys() & given.keys():
+            return None
+        given = placed | given
+    values, num_given = {}, 0
+    for one in fielded:
         if one.init and one.name in given:
-            values[one.name] = given.pop(one.name)
+            values[one.name], num_given = given[one.name], num_given + 1
         elif one.default is not MISSING:
             values[one.name] = one.default
         elif one.default_factory is not MISSING:
             values[one.name] = one.default_factory()
         else:
             return None
-    return None if given else values
+    return values if num_given == len(given) else None
 
 
 def _init(kind: type) -> _Method:
