@@ -63,6 +63,8 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     Raises:
         UnknownNameError: Nothing of that name; close names are in the hint.
     """
+    if (plain := _plain_index(catalog).get(_key(name))) is not None:
+        return plain
     index = _index(catalog)
     bare = _without_brand(_NOISE.sub(" ", name.lower()))
     keys = (_key(name), _key(_without_brand(name)), _key(bare))
@@ -192,18 +194,24 @@ def _likeness(device: Device, default: Device) -> tuple[bool, bool]:
 
 
 @lru_cache(maxsize=8)
-def _index(catalog: Catalog) -> _Index:
-    """Devices by every key that a user may type; families beat names, and names aliases."""
+def _plain_index(catalog: Catalog) -> _Index:
+    """Devices by the keys of families, names and listed aliases, the former before the latter."""
     own = {_key(d.name): (d,) for d in catalog.devices}
     families: dict[str, list[Device]] = {}
-    aliases: dict[str, list[Device]] = {}
     for device in catalog.devices:
         families.setdefault(_key(device.family), []).append(device)
+    listed = {_key(r["alias"]): own[_key(r["device_name"])] for r in read_rows("aliases.csv")}
+    return listed | own | {key: tuple(found) for key, found in families.items()}
+
+
+@lru_cache(maxsize=8)
+def _index(catalog: Catalog) -> _Index:
+    """Devices by every key that a user may type; families beat names, and names aliases."""
+    aliases: dict[str, list[Device]] = {}
+    for device in catalog.devices:
         for alias in set(_aliases(device)):
             aliases.setdefault(alias, []).append(device)
-    listed = {_key(r["alias"]): own[_key(r["device_name"])] for r in read_rows("aliases.csv")}
-    layers = (aliases, listed, own, families)
-    return {key: tuple(found) for layer in layers for key, found in layer.items()}
+    return {key: tuple(found) for key, found in aliases.items()} | _plain_index(catalog)
 
 
 def _aliases(device: Device) -> Iterator[str]:
