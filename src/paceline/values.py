@@ -4,8 +4,8 @@
 which takes ten times as long as making the class. A command imports hundreds of values, makes
 instances of half of them, one alone of most of these, and compares or prints a few. So `dataclass`
 here leaves the fields to ``dataclasses`` and makes each method at its first call, the one that
-makes instances when there are many. A value behaves as the standard one does; ``fields``, ``replace``,
-``asdict``, ``pickle`` and type checkers see no difference.
+makes instances when there are many. A value behaves as the standard one does; ``fields``,
+``replace``, ``asdict``, ``pickle`` and type checkers see no difference.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from paceline.errors import InvalidInputError, UnknownNameError
@@ -61,7 +63,7 @@ def _text(value: object) -> str:
 
 
 def _value(name: str, text: str) -> object:
-    wanted = get_type_hints(Configuration)[name]
+    wanted = _kinds()[name]
     if get_origin(wanted) is Literal:
         if text not in get_args(wanted):
             raise UnknownNameError.from_name(name, text, get_args(wanted), command=_COMMAND)
@@ -77,3 +79,9 @@ def _value(name: str, text: str) -> object:
             )
         return int(text)
     return tuple(text.split("|")) if wanted == tuple[str, ...] else text
+
+
+@cache
+def _kinds() -> Mapping[str, Any]:
+    """What each setting is, by its name."""
+    return get_type_hints(Configuration)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -21,7 +21,10 @@ def block_names(graph: Graph) -> tuple[str, ...]:
 
 def flow_of_blocks(modules: Sequence[str], op_module: IntArray) -> tuple[str, ...]:
     """Blocks that ops belong to, each where it comes first; ``op_module`` is each op's module."""
-    flow = (_block_key(modules[m]) for m in op_module.tolist())
+    first = np.full(len(modules), len(op_module))
+    np.minimum.at(first, op_module, np.arange(len(op_module)))
+    used = np.flatnonzero(first < len(op_module))
+    flow = (_block_key(modules[m]) for m in used[np.argsort(first[used])].tolist())
     return tuple(dict.fromkeys(key for key in flow if key)) or ("",)
 
 
@@ -35,9 +38,14 @@ def blocks_of_ops(modules: Sequence[str], op_module: IntArray, names: Sequence[s
 
 def own_blocks(modules: Sequence[str], op_module: IntArray, names: Sequence[str]) -> IntArray:
     """The block that each op lies in; -1 outside all."""
+    return np.asarray(_blocks_of_modules(tuple(modules), tuple(names))[op_module])
+
+
+@lru_cache(maxsize=8)
+def _blocks_of_modules(modules: tuple[str, ...], names: tuple[str, ...]) -> IntArray:
+    """Of each module; a model is lowered in many ways that share its modules."""
     number = {name: index for index, name in enumerate(names)}
-    keys = [number.get(_block_key(path), -1) for path in modules]
-    return np.asarray(np.array(keys, dtype=np.int64)[op_module])
+    return np.array([number.get(_block_key(path), -1) for path in modules], dtype=np.int64)
 
 
 def is_numbered(name: str) -> bool:

@@ -54,7 +54,7 @@ def engine_sums_of(links: LinkTable, *, kernel: str | None) -> EngineSums | None
     """
     if kernel is None:
         return None
-    kinds, measured = links.coefficients.kinds, _measured(kernel)
+    kinds, measured = list(links.coefficients.kinds), _measured(kernel)
     rows = zip(links.kind_row.tolist(), links.bytes_per_s.tolist(), strict=True)
     found = [measured.get((kinds[row][0], peak), {}) for row, peak in rows]
     names = EngineSums.__dataclass_fields__

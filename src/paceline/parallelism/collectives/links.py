@@ -68,9 +68,7 @@ class LinkTable:
             reduces_in_switch=np.array(
                 [bool(link and link.reduces_in_switch) for link in distinct], dtype=np.bool_
             ),
-            kind_row=np.array(
-                [table.kinds.index(table.kind_of(link)) for link in distinct], dtype=np.int64
-            ),
+            kind_row=np.array([table.row_of(link) for link in distinct], dtype=np.int64),
             log_sigma=np.array([_log_sigma(link.kind if link else "") for link in distinct]),
             coefficients=table,
         )
@@ -92,8 +90,8 @@ class Coefficients:
     """Measured behaviour of every kind of link.
 
     Attributes:
-        kinds: Kind of link of each row, with the peak it was measured at in bytes per second, or
-            0 where it stands for every link of the kind.
+        kinds: Row of each kind of link with the peak it was measured at in bytes per second, or 0
+            where it stands for every link of the kind.
         call_s: Time of a call with next to no bytes,
             (num_kinds, num_transfers, len(MEASURED_RANKS)).
         hop_s: What each rank beyond the last measured count adds, (num_kinds, num_transfers).
@@ -101,19 +99,20 @@ class Coefficients:
             (num_kinds, num_transfers, len(MEASURED_RANKS), len(KNOT_S)).
     """
 
-    kinds: tuple[tuple[str, float], ...]
+    kinds: Mapping[tuple[str, float], int]
     call_s: FloatArray
     hop_s: FloatArray
     log_efficiency: FloatArray
 
-    def kind_of(self, link: Link | None) -> tuple[str, float]:
+    def row_of(self, link: Link | None) -> int:
         """Row of a link: of its kind and peak, else of its kind, else generic.
 
-        >>> load_coefficients().kind_of(None)
-        ('generic', 0.0)
+        >>> load_coefficients().row_of(None) == load_coefficients().kinds["generic", 0.0]
+        True
         """
         exact = [] if link is None else [(link.kind, link.bytes_per_s), (link.kind, 0.0)]
-        return next((kind for kind in exact if kind in self.kinds), (GENERIC_KIND, 0.0))
+        known = (self.kinds[kind] for kind in exact if kind in self.kinds)
+        return next(known, self.kinds[GENERIC_KIND, 0.0])
 
 
 @cache
@@ -133,12 +132,12 @@ def load_coefficients() -> Coefficients:
 def read_coefficients(rows: Sequence[Mapping[str, str]]) -> Coefficients:
     """Coefficients from the rows of a file; a kind without a switch row never uses its switch."""
     keys = [(row["kind"], float(row["peak_bytes_per_s"])) for row in rows]
-    kinds = tuple(dict.fromkeys(keys))
+    kinds = {key: row for row, key in enumerate(dict.fromkeys(keys))}
     shape = (len(kinds), len(TRANSFERS), len(MEASURED_RANKS))
     call_s, hop_s = np.full(shape, _NEVER_S), np.zeros(shape[:2])
     log_efficiency = np.zeros((*shape, len(KNOT_S)))
     for key, row in zip(keys, rows, strict=True):
-        kind, transfer = kinds.index(key), TRANSFERS.index(row["collective"])
+        kind, transfer = kinds[key], TRANSFERS.index(row["collective"])
         ranks = MEASURED_RANKS.index(int(row["num_ranks"]))
         call_s[kind, transfer, ranks] = float(row["call_s"])
         hop_s[kind, transfer] = float(row["hop_s"])
