@@ -36,8 +36,9 @@ Made by `python -m accuracy_serving.services` from published runs of services (`
 `scenario`). No level of a source acts: `plan`, `predict` and `score` answer alike. Fitted to such
 runs are the host's time between steps of two engines before they overlap it, the levels of served
 Gaudi and of engines before their kernels were tuned for other makers' devices, and the bytes that
-portable kernels keep on their way (first table); their sources are left out in turn below it. Times
-to the first token, percentiles and queues are not fitted. An error is the median distance of
+portable kernels keep on their way (first table); their sources are left out in turn below it; and
+how much longer late items of a single stream take. Times to the first token, percentiles and queues
+are not fitted. An error is the median distance of
 predicted over measured from one; coverage is of the 80 % interval; *far* counts answers beyond
 ×/÷ 5, and they count as unanswered. A rate that a run was given, and keeps, is no answer and is
 left out of the second table: so are all but overloaded rows of MLPerf's server scenario, which

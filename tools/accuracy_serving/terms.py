@@ -5,9 +5,11 @@ sources, of each source's median of measured less predicted time of a step: on N
 with at most 64 requests in flight and no weights in 4-bit integers, where kernels are best known.
 The level of a kind of device (``prediction/data/device_kinds.csv``) is the mean of its sources'
 medians, drawn towards none as by one source more. Sources of fewer than eight rows say nothing of
-a term. A source that is left out is judged with the terms of the others; without any other the
-term is none. Levels of one source alone are shipped as that source has them: those of early engines
-on devices of other makers, and of portable kernels there (`portable_products.csv`, over NVIDIA's).
+a term. A source that is left out is judged with the terms of the others. An engine that no other
+source measures is given the median of those that others do, as ``engines.toml`` gives one that
+nobody measured; a level without another source is none. Levels of one source alone are shipped as
+that source has them: those of early engines on devices of other makers, and of portable kernels
+there (`portable_products.csv`, over NVIDIA's).
 """
 
 from __future__ import annotations
@@ -182,11 +184,20 @@ def _says(rows: Sequence[Judged]) -> bool:
 def left_out(found: Sequence[Judged]) -> Iterator[tuple[Judged, float]]:
     """Each row with its log ratio by the terms of the other sources."""
     for source in sorted({one.source for one in found}):
-        others = terms([one for one in found if one.source != source])
+        others = terms_without(found, source)
         for one in found:
             if one.source == source:
-                term = others.get(one.term, 0.0)
-                yield one, one.with_term(term) if one.term else one.log_ratio
+                yield one, one.with_term(others[one.term]) if one.term else one.log_ratio
+
+
+def terms_without(found: Sequence[Judged], source: str) -> dict[str, float]:
+    """Each term by the other sources; of an engine that none of them says, that of the others."""
+    others = terms([one for one in found if one.source != source])
+    own_s = [value for name, value in others.items() if name in engines()]
+    unknown = {
+        one.term: 0.0 if one.is_level or not own_s else float(np.median(own_s)) for one in found
+    }
+    return unknown | others
 
 
 def page(found: Sequence[Judged]) -> Iterator[str]:
@@ -195,7 +206,7 @@ def page(found: Sequence[Judged]) -> Iterator[str]:
     yield "|---|--:|--:|--:|---|"
     for name, rows in _grouped(found, lambda one: one.term):
         if name and (fitted := [one for one in rows if one.is_fitted]):
-            yield _line_of_term(name, fitted)
+            yield _line_of_term(name, fitted, found)
     ratios = {id(one): ratio for one, ratio in left_out(found)}
     for title, key in (("source", lambda one: one.source), ("device", lambda one: one.device)):
         yield f"\n| {title} | rows | shipped terms | left out | coverage | far |"
@@ -213,14 +224,13 @@ def _grouped(
     return sorted(groups, key=lambda pair: -len(pair[1]))
 
 
-def _line_of_term(name: str, rows: list[Judged]) -> str:
+def _line_of_term(name: str, rows: list[Judged], found: Sequence[Judged]) -> str:
     def shown(value: float) -> str:
         return f"x {math.exp(value):.2f}" if rows[0].is_level else f"{value * 1e3:.2f} ms"
 
     sources = sorted(name for name, own in _grouped(rows, lambda one: one.source) if _says(own))
     without = "; ".join(
-        f"{source.rpartition('/')[2]}: "
-        + shown(terms([one for one in rows if one.source != source]).get(name, 0.0))
+        f"{source.rpartition('/')[2]}: " + shown(terms_without(found, source)[name])
         for source in sources
     )
     cells = (name, f"{len(rows):,}", str(len(sources)), shown(rows[0].shipped), without)

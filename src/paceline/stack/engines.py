@@ -87,6 +87,7 @@ class EngineProfile:
         log_sigma: How far its kernels are from those that are modelled, as the standard deviation
             of a logarithm; 0 where steps of it were measured.
         is_portable: Whether its kernels are written once for devices of all makers.
+        splits_layers: Whether devices hold layers one after the other, as it shares none.
         tuned_since: First release with kernels tuned for devices of makers that it was not written
             for; None where all are alike.
         release: Which is run; None takes the newest.
@@ -124,6 +125,7 @@ class EngineProfile:
     narrow_cache_of: tuple[str, ...] = ()
     log_sigma: float = 0
     is_portable: bool = False
+    splits_layers: bool = False
     tuned_since: Release | None = None
     release: Release | None = None
     stands_for: str = ""

@@ -212,3 +212,34 @@ def test_pieces_of_a_picture_are_read_together() -> None:
     assert whole.step_mid_s is not None
     assert piece.step_mid_s is not None
     assert whole.step_mid_s < 8 * piece.step_mid_s
+
+
+def test_an_engine_that_shares_no_layer_is_no_faster_on_more_devices() -> None:
+    one, two = (
+        _row(
+            "scenario=single stream;isl=128;osl=32;concurrency=1", framework="llama.cpp",
+            n_gpus=count, parallelism=f"tp={count}",
+        )
+        for count in ("1", "2")
+    )  # fmt: skip
+    alone, both = _answers(one, two)
+    assert both.throughput_mid == pytest.approx(alone.throughput_mid)
+
+
+def test_a_late_item_of_a_single_stream_takes_longer_than_the_usual_one() -> None:
+    """Volumes of KiTS19 are of unlike sizes, those of BraTS alike."""
+    cells = {"model": "3d-unet-99", "precision": "int8", "gpu": "NVIDIA A30"}
+    late, usual = (
+        _row(
+            "scenario=singlestream;concurrency=1", **cells, unit=unit,
+            framework="MLPerf Inference v3.0; TensorRT 8.6",
+        )
+        for unit in ("ms latency (p90 single stream, p99 multi stream)", "ms")
+    )  # fmt: skip
+    told = [answer.throughput_mid for answer in _answers(late, usual)]
+    assert told[0] == pytest.approx(1.72 * told[1], rel=1e-3)
+    whole = _row(
+        "scenario=singlestream;concurrency=1", **cells, unit="ms latency (p90 single stream)",
+        framework="MLPerf Inference v1.1; TensorRT 8.0",
+    )  # fmt: skip
+    assert whole.time_factor == 1.0

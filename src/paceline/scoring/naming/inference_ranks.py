@@ -6,6 +6,7 @@ import re
 
 from paceline.parallelism.split import SplitShape
 from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.naming.serving import engine_of
 from paceline.scoring.naming.stated_degrees import Degrees, sharding_of, stated_degrees
 from paceline.scoring.rows import Row
 
@@ -40,14 +41,20 @@ _ALL = re.compile(r"(tensor|expert)[ _-]parallel(ism)?|[te]p", re.IGNORECASE)
 def stages_of(row: Row) -> int:
     """Devices that hold the layers of a served model one after the other.
 
+    Of an engine that shares no layer, tensor ranks are such devices too.
+
     >>> from paceline.scoring.rows import parse_row
     >>> row = {"model": "m", "gpu": "g", "parallelism": "layers over 4", "n_gpus": "4"}
     >>> stages_of(parse_row(row))
     4
+    >>> stages_of(parse_row(row | {"parallelism": "tp=4", "framework": "llama.cpp"}))
+    4
     """
     found = _STAGES.fullmatch(row.parallelism.strip())
     if found is None:
-        return 1
+        engine = engine_of(row.framework)
+        is_split = engine is not None and engine.splits_layers
+        return min(stated_degrees(row.parallelism).tp, row.num_devices) if is_split else 1
     return row.num_devices if found["all"] else min(int(found["stages"]), row.num_devices)
 
 

@@ -17,7 +17,7 @@ from paceline.scoring.assumed import widening
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.services.engines import RowEngine, engine_of_row, states_ranks
-from paceline.scoring.services.kept_rates import KEPT_LOG_SIGMAS, log_slowness
+from paceline.scoring.services.kept_rates import KEPT_LOG_SIGMAS, MEAN_SLACK, log_slowness
 from paceline.scoring.services.loads import RowLoad, load_of
 from paceline.scoring.services.units import rate_in_unit
 from paceline.simulation.job import Job
@@ -138,7 +138,7 @@ def _answer(
 ) -> Answer:
     cell, reading = asked.cell, asked.cell.reading
     log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
-    level = math.exp(reading.log_level) * reading.num_passes
+    level = math.exp(reading.log_level) * reading.num_passes * cell.row.time_factor
     table = _in_harness(_with_room(table, asked), asked)
     factors = [level * math.exp(log) for log in _log_factors(asked, table.slower(level), log_sigma)]
     key = (
@@ -274,7 +274,8 @@ def _served(asked: _Asked, table: EngineTable) -> Served:
         rate_per_s = asked.cell.row.rate_per_s
         if not rate_per_s:
             most_per_s = rate_within(table, load, dict(asked.load.limits))
-            rate_per_s = max(most_per_s, _LEAST_RATE_PER_S) * count
+            kept_per_s = most_per_s * math.exp(-MEAN_SLACK)
+            rate_per_s = max(kept_per_s, _LEAST_RATE_PER_S) * count
         load = load.at_rate(rate_per_s)
         if asked.load.is_kept:
             return steady(table, load.at_rate(rate_per_s / count)).at_rate(rate_per_s)
