@@ -51,9 +51,10 @@ Devices = Annotated[
     str | None,
     Option(metavar="A,B", help="Device or family; several with commas."),
 ]
-FACTS = Option(help="File with your own devices, offers and machines; repeatable.", default=())
-Facts = Annotated[list[Path] | None, FACTS]
-RepeatedFacts = Annotated[Sequence[Path], FACTS]
+Facts = Annotated[
+    Sequence[Path],
+    Option("File with your own devices, offers and machines; repeatable.", default=()),
+]
 Calibration = Annotated[
     Path | None,
     Option(metavar="FILE", help="Your own measurements, as `paceline calibrate` keeps them."),
@@ -91,7 +92,7 @@ Output = Annotated[
 #: How a model is traced.
 TRACED = {"seq": Seq, "image_size": ImageSize, "optimizer": Optimizer, "python": Python}
 #: What is known beside the catalogue and the built-in coefficients.
-KNOWN = {"facts": RepeatedFacts, "calibration": Calibration}
+KNOWN = {"facts": Facts, "calibration": Calibration}
 
 
 def form_of(name: str, *, is_json: bool) -> Form:

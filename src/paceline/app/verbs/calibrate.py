@@ -52,7 +52,7 @@ def register(app: Commands) -> None:
     run=Option("Learn from a run that `paceline run` watched.", "RUN"),
     calibration=common.Calibration,
     python=common.Python,
-    facts=common.RepeatedFacts,
+    facts=common.Facts,
     form=common.Format,
     is_json=common.Json,
 )

@@ -39,7 +39,7 @@ def register(app: Commands) -> None:
     device_class=Option("datacenter, consumer, …"),
     min_memory=Option("At least.", "24GB"),
     max_power=Option("At most.", "300W"),
-    facts=common.FACTS,
+    facts=common.Facts,
 )
 def devices(**asked: Any) -> Answer:
     """List accelerators: memory, bandwidth, dense rates, power, price; one with its sources."""
@@ -58,7 +58,7 @@ def devices(**asked: Any) -> Answer:
     spot=Option("Only with an interruptible price."),
     every=Option("Also retired ones and prices older than a year.", flags=("--all",)),
     as_of=common.AsOf,
-    facts=common.FACTS,
+    facts=common.Facts,
 )
 def offers(*, every: bool, as_of: str | None, **asked: Any) -> Answer:
     """List machines for rent, cheapest first, with the day their price was seen."""

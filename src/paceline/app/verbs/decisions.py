@@ -42,7 +42,7 @@ def register(app: Commands) -> None:
     usd_per_kwh=Option("USD per kWh, instead of the region's.", "0.25", ("--electricity",)),
     pue=Option("Power of the building over that of the machine.", "1.3"),
     utilisation=Option("Share of all hours in which it works.", "0.5"),
-    facts=common.FACTS,
+    facts=common.Facts,
 )
 def own(*, price: str | None, **asked: Any) -> Answer:
     """Judge a purchase against renting: cost, break-even, what it turns on, every source."""
@@ -58,7 +58,7 @@ def own(*, price: str | None, **asked: Any) -> Answer:
     machine=Argument("MACHINE", "A machine of your facts file, by its name."),
     device=Option("Ask about this card only.", "3090"),
     cards=Option("How many of it."),
-    facts=common.FACTS,
+    facts=common.Facts,
 )
 def fits(*, cards: int, **asked: Any) -> Answer:
     """Say which cards an own machine can take, by power, slots and airflow; status 3 if none."""
@@ -103,7 +103,7 @@ def _is_taken(cards: tuple[FittedCard, ...]) -> bool:
     price=Option("Of a machine and hour, instead of the known one.", "9usd"),
     region=Option("Where it runs, if not where the price was seen."),
     as_of=common.AsOf,
-    facts=common.FACTS,
+    facts=common.Facts,
 )
 def bill(*, offer: str, facts: Sequence[Path], **asked: Any) -> Answer:
     """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
@@ -121,7 +121,7 @@ def bill(*, offer: str, facts: Sequence[Path], **asked: Any) -> Answer:
     api.pool,
     path=Argument("FILE", "YAML file with a pool and its jobs."),
     python=common.Python,
-    facts=common.FACTS,
+    facts=common.Facts,
 )
 def pool(**asked: Any) -> Answer:
     """Schedule several jobs on one pool of devices: gang them, share out, or mix."""

@@ -29,7 +29,7 @@ def diagnose(
             help="Devices on which the same script is predicted; the best offer if absent.",
         ),
     ] = None,
-    facts: common.Facts = None,
+    facts: common.Facts = (),
     calibration: common.Calibration = None,
     runs: Annotated[Path | None, Option(metavar="FOLDER", help="Folder of all runs.")] = None,
 ) -> Answer:
@@ -44,7 +44,7 @@ def diagnose(
     from paceline.reporting.screens.runs import causes_table, diagnosis_lines, last_lines
 
     found = diagnose_script(
-        command, limit=limit, device=device, facts=facts or (), calibration=calibration,
+        command, limit=limit, device=device, facts=facts, calibration=calibration,
         runs=runs, on_notice=tell,
     )  # fmt: skip
     head, tail = tuple(diagnosis_lines(found)), tuple(last_lines(found))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
+from paceline.app.api import machine as api
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of, say
 
 if TYPE_CHECKING:
@@ -26,69 +29,56 @@ def register(app: Commands) -> None:
     stacks.add_verb("remove", stacks_remove)
 
 
-class _CellOptions(TypedDict, total=False):
-    """How every cell is measured."""
-
-    python: common.Python
-    device: Annotated[str, Option(help="cpu, gpu, or auto.", default="auto")]
-    threads: Annotated[int | None, Option(help="CPU threads of each process.")]
-    seq: Annotated[int, Option(help="Sequence length of texts.", default=128)]
-    image_size: common.ImageSize
-    optimizer: Annotated[
-        str, Option(help="sgd, adam or adamw; a workload's own goes first.", default="sgd")
-    ]
-    channels_last: Annotated[bool, Option(help="Images in NHWC (PyTorch).", default=False)]
-    timeout: Annotated[str, Option(help="Longest time of one cell.", default="10min")]
-    memory: Annotated[str | None, Option(help="Cap of main memory of one cell.")]
-    seconds: Annotated[float, Option(help="Shortest time to sample a cell.", default=1.0)]
-    profile: Annotated[
-        Path | None, Option(help="Folder for a Chrome trace of every cell (PyTorch).")
-    ]
-    store: common.Store
+def _several(told: str, default: str, metavar: str = "") -> Any:
+    """An option whose value names several."""
+    return Annotated[str, Option(f"{told}; several with commas.", metavar, default=default)]
 
 
 @common.answers
-def measure(
-    models: Annotated[
+@asks(
+    api.measure,
+    models=Annotated[
         list[str],
         Argument(
-            metavar="MODEL...",
-            help="torchvision's by their names, timm:NAME, package.module:function, or of the zoo: "
+            "MODEL...",
+            "torchvision's by their names, timm:NAME, package.module:function, or of the zoo: "
             "mnist-cnn, lstm, gpt2, bert-base, …; with --on also a plan file.",
         ),
     ],
-    batch: Annotated[
-        str,
-        Option(
-            metavar="1,4,16|max",
-            help="Items per device, or the largest that fits; several with commas.",
-        ),
-    ] = "1,4,16",
-    devices: Annotated[
-        str, Option(metavar="1,2", help="Devices, or CPU processes; several with commas.")
-    ] = "1",
-    mode: Annotated[
-        str,
-        Option(
-            help="step, forward-backward, forward, or usual: a step where the stack trains; "
-            "several with commas."
-        ),
-    ] = "usual",
-    precision: Annotated[str, Option(help="fp32, tf32, bf16, fp16; several with commas.")] = "fp32",
-    compiler: Annotated[
-        str,
-        Option(help="eager, compiled, xla, or usual: as people run it; several with commas."),
-    ] = "usual",
-    stack: Annotated[
-        str | None, Option(help="Stack, or this Python's torch without; several with commas.")
-    ] = None,
-    html: Annotated[Path | None, Option(help="Write a report that opens offline.")] = None,
-    on: common.On = None,
-    settings: common.SetThere = None,
-    directory: common.FolderThere = None,
-    runs: common.Runs = None,
-    **options: Unpack[_CellOptions],
-) -> Answer:
+    batch=_several("Items per device, or the largest that fits", "1,4,16", "1,4,16|max"),
+    devices=_several("Devices, or CPU processes", "1", "1,2"),
+    mode=_several(
+        "step, forward-backward, forward, or usual: a step where the stack trains", "usual"
+    ),
+    precision=_several("fp32, tf32, bf16, fp16", "fp32"),
+    compiler=_several("eager, compiled, xla, or usual: as people run it", "usual"),
+    stack=Annotated[
+        str | None, Option("Stack, or this Python's torch without; several with commas.")
+    ],
+    html=Option("Write a report that opens offline."),
+    on=common.On,
+    settings=common.SetThere,
+    directory=common.FolderThere,
+    runs=common.Runs,
+    python=common.Python,
+    device=Annotated[str, Option("cpu, gpu, or auto.", default="auto")],
+    threads=Annotated[int | None, Option("CPU threads of each process.")],
+    seq=Annotated[int, Option("Sequence length of texts.", default=128)],
+    image_size=common.ImageSize,
+    optimizer=Annotated[
+        str, Option("sgd, adam or adamw; a workload's own goes first.", default="sgd")
+    ],
+    channels_last=Annotated[bool, Option("Images in NHWC (PyTorch).", default=False)],
+    timeout=Annotated[str, Option("Longest time of one cell.", default="10min")],
+    memory=Annotated[str | None, Option("Cap of main memory of one cell.")],
+    seconds=Annotated[float, Option("Shortest time to sample a cell.", default=1.0)],
+    profile=Annotated[Path | None, Option("Folder for a Chrome trace of every cell (PyTorch).")],
+    store=common.Store,
+)
+def measure(
+    *, models: Sequence[str], html: Path | None, settings: Sequence[str] | None, batch: str,
+    devices: str, mode: str, precision: str, compiler: str, stack: str | None, **asked: Any,
+) -> Answer:  # fmt: skip
     """Measure models here or elsewhere: batch against devices, precision, compiler and stack.
 
     Each cell runs in a process of its own; running out of memory, crashing and hanging are values
@@ -96,28 +86,18 @@ def measure(
     --on another machine measures, those of a plan each around its own choice, and the records come
     back into the store here.
     """
-    from paceline.app.api.machine import measure as measure_models
-    from paceline.app.options import pairs
     from paceline.app.truth.measuring import Talker
     from paceline.app.verbs.run import tell
 
-    rows = measure_models(
-        *models,
-        html=html,
-        on_progress=Talker(sys.stderr),
-        on=on,
-        settings=pairs(settings or []),
-        directory=directory,
-        runs=runs,
-        on_notice=tell,
+    rows = api.measure(
+        *models, html=html, on_progress=Talker(sys.stderr), on_notice=tell,
+        settings=common.pairs(settings or []),
         batch=None if batch == "max" else common.whole_numbers(batch, "batch"),
         devices=common.whole_numbers(devices, "number of devices"),
-        mode=_words(mode),
-        precision=_words(precision),
-        compiler=_words(compiler),
+        mode=_words(mode), precision=_words(precision), compiler=_words(compiler),
         stack=_words(stack or ""),
-        **options,
-    )
+        **asked,
+    )  # fmt: skip
     if html is not None:
         print(f"{html} written", file=sys.stderr)
     return _measured_answer(rows)
@@ -130,10 +110,9 @@ def doctor(
     ] = None,
 ) -> Answer:
     """Say what this machine has, and what is wrong with it or with a failed run's output."""
-    from paceline.app.api.machine import doctor as examine
     from paceline.reporting.screens import machines
 
-    found = examine(log)
+    found = api.doctor(log)
     text = machines.doctor_text(
         found.facts,
         found.machine,
@@ -144,21 +123,20 @@ def doctor(
     return Answer(kind="doctor", value=found, text=lambda width: text, markdown=lambda: text)
 
 
-def compare(
-    before: Annotated[Path, Argument(metavar="BEFORE", help="Store folder or .jsonl file.")],
-    after: Annotated[Path, Argument(metavar="AFTER", help="Store folder or .jsonl file.")],
-    tolerance: Annotated[
-        float, Option(help="Change of the median that does not matter, as a fraction.")
-    ] = 0.05,
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+@asks(
+    api.compare,
+    before=Argument("BEFORE", "Store folder or .jsonl file."),
+    after=Argument("AFTER", "Store folder or .jsonl file."),
+    tolerance=Option("Change of the median that does not matter, as a fraction."),
+    is_json=common.Json,
+    output=common.Output,
+)
+def compare(*, is_json: bool, output: Path | None, **asked: Any) -> None:
     """Judge two sets of measurements cell by cell; status 5 if anything got slower."""
-    from paceline.app.api.machine import compare as compare_measurements
     from paceline.measurements.compare import require_no_regression
     from paceline.reporting.screens.measurements import comparison_text
 
-    comparisons = compare_measurements(before, after, tolerance=tolerance)
+    comparisons = api.compare(**asked)
     answer = Answer(
         kind="comparison",
         value=comparisons,
@@ -172,11 +150,10 @@ def compare(
 @common.answers
 def stacks_list() -> Answer:
     """Stacks that exist and stacks that can be created."""
-    from paceline.app.api.machine import stacks_list as list_stacks
     from paceline.execution.stacks import stack_specs, stacks_folder
     from paceline.reporting.screens.machines import stacks_table
 
-    created = list_stacks()
+    created = api.stacks_list()
     table = stacks_table(created, tuple(stack_specs().values()))
     return answer_of("stacks", created, table, f"in {stacks_folder()}")
 
@@ -186,9 +163,7 @@ def stacks_create(
     names: Annotated[list[str], Argument(metavar="NAME[==VERSION]...", help="See `list`.")],
 ) -> Answer:
     """Make stacks with pip as you have configured it; those that exist are left as they are."""
-    from paceline.app.api.machine import stacks_create as create_stacks
-
-    made = create_stacks(*names, on_progress=lambda text: print(text, file=sys.stderr))
+    made = api.stacks_create(*names, on_progress=lambda text: print(text, file=sys.stderr))
     lines = (
         f"{one.spec.name}: {one.spec.package} {one.spec.version} in {one.python}" for one in made
     )
@@ -202,9 +177,7 @@ def stacks_check(
     ] = None,
 ) -> Answer:
     """Start each stack's engine and say what it finds; status 2 if one does not work."""
-    from paceline.app.api.machine import stacks_check as check_stacks
-
-    lines = check_stacks(*(names or ()))
+    lines = api.stacks_check(*(names or ()))
     return answer_of("stack_checks", lines, "\n".join(lines))
 
 
@@ -213,9 +186,7 @@ def stacks_remove(
     names: Annotated[list[str], Argument(metavar="NAME...", help="See `list`.")],
 ) -> Answer:
     """Delete stacks."""
-    from paceline.app.api.machine import stacks_remove as remove_stacks
-
-    were_there = dict(zip(names, remove_stacks(*names), strict=True))
+    were_there = dict(zip(names, api.stacks_remove(*names), strict=True))
     lines = (f"{name}: {'removed' if was else 'was not there'}" for name, was in were_there.items())
     return answer_of("removed_stacks", were_there, "\n".join(lines))
 

@@ -60,7 +60,7 @@ def run(
         str | None,
         Option(metavar="10m", help="End it (SIGTERM) once its device did nothing for so long."),
     ] = None,
-    facts: common.Facts = None,
+    facts: common.Facts = (),
     calibration: common.Calibration = None,
     quiet: Annotated[
         bool, Option(help="Say nothing: the run folder has it all.", flags=("--quiet", "-q"))
@@ -89,7 +89,7 @@ def run(
     told = _silent if quiet else tell
     summary = run_command(
         command, plan=plan, choice=choice, steps=steps, deadline=deadline, budget=budget,
-        stall_after=stall_after, stop_idle=stop_idle, facts=facts or (),
+        stall_after=stall_after, stop_idle=stop_idle, facts=facts,
         calibration=calibration, runs=runs,
         on=on, settings=pairs(settings or []), directory=directory, detach=detach, on_notice=told,
     )  # fmt: skip

@@ -31,7 +31,7 @@ SCALED = {
     "rewrite": SearchedRewrite,
     "as_of": common.AsOf,
     "calibration": common.Calibration,
-    "facts": common.RepeatedFacts,
+    "facts": common.Facts,
 }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from paceline.app import options as common
-from paceline.app.api.planning import explain as explain_row
+from paceline.app.api import planning as api
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.option_table import asks
 from paceline.app.output import Answer, Asked
 from paceline.app.requests.plan_request import read_calibration
 from paceline.errors import InvalidInputError
@@ -20,37 +21,39 @@ def register(app: Commands) -> None:
     app.add_verb("score", score)
 
 
-def score(
-    rows: Annotated[Path, Argument(metavar="ROWS.csv", help="Table with input columns.")],
-    out: Annotated[Path | None, Option(metavar="PRED.csv", help="Where the answers go.")] = None,
-    explain: Annotated[
+@asks(
+    api.explain,
+    rows=Argument("ROWS.csv", "Table with input columns."),
+    out=Annotated[Path | None, Option("Where the answers go.", "PRED.csv")],
+    number=Annotated[
         int | None,
-        Option(metavar="ROW", help="Print the command that gives the number of this row, from 0."),
-    ] = None,
-    python: common.Python = None,
-    facts: common.Facts = None,
-    calibration: common.Calibration = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-) -> Asked:
+        Option(
+            "Print the command that gives the number of this row, from 0.", "ROW", ("--explain",)
+        ),
+    ],
+    python=common.Python,
+    **common.KNOWN,
+    form=common.Format,
+    is_json=common.Json,
+)
+def score(*, out: Path | None, number: int | None, form: str, is_json: bool, **asked: Any) -> Asked:
     """Write low, mid and high of step time, throughput and memory per row, or why not.
 
     Only input columns are read (model, task, precision, device, count, batch and the like), never
     a measured one. docs/how-to/score.md lists them.
     """
     wanted = common.form_of(form, is_json=is_json)
-    if explain is not None and out is not None:
+    if number is not None and out is not None:
         raise InvalidInputError(
             "`--out` takes the answers of all rows, and `--explain` gives one", hint="ask one"
         )
-    how = {"rows": rows, "python": python, "facts": facts or (), "calibration": calibration}
-    if explain is not None:
-        return Asked(verb=_explained, values={**how, "number": explain}, form=wanted)
+    if number is not None:
+        return Asked(verb=_explained, values={**asked, "number": number}, form=wanted)
     if out is None:
         raise InvalidInputError(
             "nothing says where the answers go", hint="add --out PRED.csv, or --explain ROW"
         )
-    return Asked(verb=_scored, values={**how, "out": out}, form=wanted)
+    return Asked(verb=_scored, values={**asked, "out": out}, form=wanted)
 
 
 def _explained(
@@ -58,7 +61,7 @@ def _explained(
 ) -> Answer:
     from paceline.scoring.explain import explanation_text
 
-    found = explain_row(rows, number, python=python, facts=facts, calibration=calibration)
+    found = api.explain(rows, number, python=python, facts=facts, calibration=calibration)
     text = explanation_text(found)
     return Answer(kind="explanation", value=found, text=lambda _: text, markdown=lambda: text)
 

@@ -50,7 +50,7 @@ def register(app: Commands) -> None:
     restarts=Option("How often lost processes are started again."),
     choice=Option("Which choice of the plan."),
     python=common.Python,
-    facts=common.FACTS,
+    facts=common.Facts,
     calibration=common.Calibration,
     runs=common.Runs,
     form=common.Format,

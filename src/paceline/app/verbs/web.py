@@ -21,7 +21,7 @@ def web(
     ] = False,
     runs: common.Runs = None,
     python: common.Python = None,
-    facts: common.Facts = None,
+    facts: common.Facts = (),
     calibration: common.Calibration = None,
     as_of: common.AsOf = None,
     is_json: common.Json = False,
@@ -42,6 +42,6 @@ def web(
             webbrowser.open(url)
 
     serve_page(
-        port=port, runs=runs, python=python, facts=facts or (), calibration=calibration,
+        port=port, runs=runs, python=python, facts=facts, calibration=calibration,
         as_of=as_of, on_ready=ready,
     )  # fmt: skip
