@@ -159,6 +159,7 @@ def _answer(
         rates = [_with_noise(rate, z) for rate, z in zip(rates, (-Z_80, 0.0, Z_80), strict=True)]
     is_generation = asked.engine.job.is_generation
     step = [one.per_token if is_generation else one.request for one in (fast, mid, slow)]
+    known = [rate for rate in rates if rate is not None]
     unit = "" if rates[1] is None else cell.row.unit
     return replace(
         failed,
@@ -166,9 +167,9 @@ def _answer(
         step_low_s=_known(step[0].mean_s),
         step_mid_s=_known(step[1].mean_s),
         step_high_s=_known(step[2].mean_s),
-        throughput_low=_lowest(rates),
+        throughput_low=min(known, default=None),
         throughput_mid=rates[1],
-        throughput_high=_highest(rates),
+        throughput_high=max(known, default=None),
         throughput_unit=unit,
         memory_mid_bytes=table.memory_bytes,
         fits="yes" if table.fits else "no",
@@ -193,16 +194,6 @@ def _log_factors(asked: _Asked, table: EngineTable, log_sigma: float) -> tuple[f
 def _with_noise(rate: float | None, z: float) -> float | None:
     """What a run completes of requests that come by themselves: as many as happen to come."""
     return None if rate is None else rate * (1.0 + z / math.sqrt(NUM_REQUESTS))
-
-
-def _lowest(rates: Sequence[float | None]) -> float | None:
-    known = [rate for rate in rates if rate is not None]
-    return min(known) if known else None
-
-
-def _highest(rates: Sequence[float | None]) -> float | None:
-    known = [rate for rate in rates if rate is not None]
-    return max(known) if known else None
 
 
 def _known(value: float) -> float | None:
