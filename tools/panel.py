@@ -4,7 +4,7 @@ Usage: python tools/panel.py [--only ID,KIND] [--answers FILE] [--out benchmarks
 ``--answers`` keeps every answer in a file as it comes, and asks no question again that is there.
 Questions and their ranges stand in ``benchmarks/panel/questions.csv``. They were written down and
 committed before the first answer was seen, from hand counts and from what public pages are known to
-say (recalled on 2026-11-23 and 2026-11-26, not looked up); none is removed. Each is one command,
+say (recalled from 2026-11-23 to 2026-11-27, not looked up); none is removed. Each is one command,
 run in this process, and one figure of its answer.
 """
 
