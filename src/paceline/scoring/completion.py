@@ -41,12 +41,12 @@ def completed(cells: Mapping[str, object]) -> Cells:
         _patched,
         _trained,
         _as_submitted,
+        _unequal,
         _as_served,
         _requested,
         _scripted,
         _evaluated,
         _contended,
-        _unequal,
     ):
         row |= reader(row)
     return row
@@ -216,18 +216,21 @@ def _unequal(row: Cells) -> Cells:
     """How much longer the item takes whose time is stated than the usual one.
 
     The time of a single stream that 90 of 100 items keep is that of a long one, where items of a
-    benchmark are recordings or volumes of unlike sizes.
+    benchmark are texts, recordings or volumes of unlike sizes.
 
     >>> row = {"model": "rnnt", "framework": "MLPerf Inference v3.0; TensorRT", "gpu": "NVIDIA T4",
     ...        "task": "infer", "scenario": "SingleStream", "unit": "ms (p90 single stream)"}
-    >>> _unequal(row), _unequal(row | {"model": "resnet50"})
-    ({'time_factor': '1.26'}, {})
+    >>> [_unequal(row | {"model": name}) for name in ("rnnt", "bert-99", "resnet50")]
+    [{'time_factor': '1.26'}, {'seq_len': '250'}, {}]
     """
     is_single = "single" in row.get("scenario", "").lower()
     is_late = is_single and "p90 single stream" in row.get("unit", "")
     asked = {"origin": row.get("framework", ""), "model": row.get("model", "")}
     known = next(_fitting("unequal_items.csv", asked), None) if is_late else None
-    return {"time_factor": known["late_over_usual"]} if known else {}
+    if known is None:
+        return {}
+    late = {"seq_len": row.get("seq_len") or known["seq_len"], "time_factor": known["time_factor"]}
+    return {name: text for name, text in late.items() if text}
 
 
 def _trains(row: Cells) -> bool:
