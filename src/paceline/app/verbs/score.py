@@ -25,30 +25,30 @@ def register(app: Commands) -> None:
     api.explain,
     rows=Argument("ROWS.csv", "Table with input columns."),
     out=Annotated[Path | None, Option("Where the answers go.", "PRED.csv")],
-    number=Annotated[
+    explain=Annotated[
         int | None,
-        Option(
-            "Print the command that gives the number of this row, from 0.", "ROW", ("--explain",)
-        ),
+        Option("Print the command that gives the number of this row, from 0.", "ROW"),
     ],
     python=common.Python,
     **common.KNOWN,
     form=common.Format,
     is_json=common.Json,
 )
-def score(*, out: Path | None, number: int | None, form: str, is_json: bool, **asked: Any) -> Asked:
+def score(
+    *, out: Path | None, explain: int | None, form: str, is_json: bool, **asked: Any
+) -> Asked:
     """Write low, mid and high of step time, throughput and memory per row, or why not.
 
     Only input columns are read (model, task, precision, device, count, batch and the like), never
     a measured one. docs/how-to/score.md lists them.
     """
     wanted = common.form_of(form, is_json=is_json)
-    if number is not None and out is not None:
+    if explain is not None and out is not None:
         raise InvalidInputError(
             "`--out` takes the answers of all rows, and `--explain` gives one", hint="ask one"
         )
-    if number is not None:
-        return Asked(verb=_explained, values={**asked, "number": number}, form=wanted)
+    if explain is not None:
+        return Asked(verb=_explained, values={**asked, "number": explain}, form=wanted)
     if out is None:
         raise InvalidInputError(
             "nothing says where the answers go", hint="add --out PRED.csv, or --explain ROW"
