@@ -47,7 +47,6 @@ class Precision:
         matmul_dtype: Format of matrix-product operands.
         activation_dtype: Format in which activations are kept.
         weight_dtype: Format in which weights are kept for the forward pass.
-        keeps_master_weights: Whether training keeps FP32 weights beside (autocast).
         is_trainable: Whether training may use it.
     """
 
@@ -57,7 +56,6 @@ class Precision:
     matmul_dtype: DType
     activation_dtype: DType
     weight_dtype: DType
-    keeps_master_weights: bool
     is_trainable: bool
 
 
@@ -67,7 +65,6 @@ def _precision(
     fallback: tuple[str, ...],
     formats: tuple[DType, DType, DType],
     *,
-    master: bool = False,
     trainable: bool = True,
 ) -> Precision:
     matmul, activation, weight = formats
@@ -78,7 +75,6 @@ def _precision(
         matmul_dtype=matmul,
         activation_dtype=activation,
         weight_dtype=weight,
-        keeps_master_weights=master,
         is_trainable=trainable,
     )
 
@@ -93,9 +89,9 @@ PRECISIONS: dict[str, Precision] = {
     for p in (
         _precision("fp32", "fp32", (), (_F32, _F32, _F32)),
         _precision("tf32", "tf32", ("fp32",), (_F32, _F32, _F32)),
-        _precision("fp16", "fp16", ("fp32",), (_F16, _F16, _F16), master=True),
-        _precision("bf16", "bf16", ("fp32",), (_B16, _B16, _B16), master=True),
-        _precision("fp8", "fp8", (), (DType.FP8, _B16, DType.FP8), master=True),
+        _precision("fp16", "fp16", ("fp32",), (_F16, _F16, _F16)),
+        _precision("bf16", "bf16", ("fp32",), (_B16, _B16, _B16)),
+        _precision("fp8", "fp8", (), (DType.FP8, _B16, DType.FP8)),
         _precision("nvfp4", "fp4", ("bf16", "fp16"), (DType.FP4, _B16, DType.FP4), trainable=False),
         _precision("int8-full", "int8", (), (DType.INT8, _B16, DType.INT8), trainable=False),
         _precision("int8", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT8), trainable=False),

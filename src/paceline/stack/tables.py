@@ -207,7 +207,6 @@ class Image:
         platform_version: Toolkit inside, to the patch.
         framework: Framework inside; empty if none.
         release: Its release; empty if none.
-        flavor: The publisher's flavour.
         ubuntu: Release of the base system.
         python: Minor version of the Python inside; empty if the base system's own.
         source: Where the tag was read.
@@ -219,7 +218,6 @@ class Image:
     platform_version: str
     framework: str
     release: str
-    flavor: str
     ubuntu: str
     python: str
     source: str

@@ -11,31 +11,29 @@ from paceline.planning.explain.crossover import (
     JobPlace,
     ServingPlace,
     job_crossover_samples,
-    job_time_s,
-    job_usd,
     serving_crossover_requests_per_s,
     serving_usd_per_month,
 )
 
-CPU = ServingPlace(name="cpu", requests_per_s=20, latency_s=0.05, usd_per_hour=0.145)
-GPU = ServingPlace(name="gpu", requests_per_s=900, latency_s=0.01, usd_per_hour=0.526)
+CPU = ServingPlace(name="cpu", requests_per_s=20, usd_per_hour=0.145)
+GPU = ServingPlace(name="gpu", requests_per_s=900, usd_per_hour=0.526)
 
 places = st.builds(
     ServingPlace,
     name=st.just("x"),
     requests_per_s=st.floats(1, 1000),
-    latency_s=st.floats(0.001, 1),
     usd_per_hour=st.floats(0.01, 10),
 )
-usd_per_hour = st.just(0.0) | st.floats(1e-3, 50)
 jobs = st.builds(
     JobPlace,
     name=st.just("x"),
     s_per_sample=st.floats(1e-5, 1),
     setup_s=st.floats(0, 5000),
-    usd_per_hour=usd_per_hour,
-    setup_usd=st.floats(0, 20),
 )
+
+
+def job_time_s(place: JobPlace, num_samples: float) -> float:
+    return place.setup_s + num_samples * place.s_per_sample
 
 
 def test_a_cpu_is_enough_up_to_the_rate_where_a_fourth_is_needed() -> None:
@@ -62,15 +60,14 @@ def test_below_the_crossover_the_first_place_never_costs_more(
         assert serving_usd_per_month(first, above) > serving_usd_per_month(second, above)
 
 
-@given(near=jobs, far=jobs, by=st.sampled_from(["time", "cost"]), share=st.floats(0, 3))
+@given(near=jobs, far=jobs, share=st.floats(0, 3))
 def test_up_to_the_crossover_the_near_place_is_as_good(
-    near: JobPlace, far: JobPlace, by: str, share: float
+    near: JobPlace, far: JobPlace, share: float
 ) -> None:
-    measure = job_time_s if by == "time" else job_usd
-    crossing = job_crossover_samples(near, far, by=by)
+    crossing = job_crossover_samples(near, far)
     at = share * (1e9 if crossing is None else crossing)
-    gain = measure(far, at) - measure(near, at)
-    tolerance = 1e-6 * (measure(far, at) + measure(near, at) + 1)
+    gain = job_time_s(far, at) - job_time_s(near, at)
+    tolerance = 1e-6 * (job_time_s(far, at) + job_time_s(near, at) + 1)
     if crossing is None or (crossing > 0 and share <= 1):
         assert gain >= -tolerance
     elif share > 1:
@@ -79,8 +76,8 @@ def test_up_to_the_crossover_the_near_place_is_as_good(
 
 def test_the_own_machine_is_enough_for_small_jobs() -> None:
     """An MNIST-size network: 60 s on the laptop, or 10 min of renting first."""
-    laptop = JobPlace(name="laptop", s_per_sample=1e-4, setup_s=0, usd_per_hour=0.01)
-    cloud = JobPlace(name="cloud", s_per_sample=1e-5, setup_s=600, usd_per_hour=0.5)
-    samples = job_crossover_samples(laptop, cloud, by="time")
+    laptop = JobPlace(name="laptop", s_per_sample=1e-4, setup_s=0)
+    cloud = JobPlace(name="cloud", s_per_sample=1e-5, setup_s=600)
+    samples = job_crossover_samples(laptop, cloud)
     assert samples == pytest.approx(600 / 9e-5)
     assert samples > 60_000 * 10

@@ -310,7 +310,7 @@ def scale(
         calibration=calibration, facts=facts,
     )  # fmt: skip
     stated = replace(
-        question, batch_per_device=batch, strategy=strategy, experts=experts, beside=beside,
+        question, batch_per_device=batch, strategy=strategy, experts=experts,
         work=stated_work(samples=samples, epochs=epochs, tokens=tokens),
     )  # fmt: skip
     if beside is not None:

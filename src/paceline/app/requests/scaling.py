@@ -106,7 +106,6 @@ class ScalingQuestion:
     work: Work = field(default_factory=Work)
     facts: tuple[Path, ...] = ()
     calibration: Path | None = None
-    beside: str | None = None
 
     def length(self, workload: Workload) -> int:
         """Tokens of a sequence: as asked, else the workload's own."""

@@ -1,20 +1,15 @@
 """Where a cheaper, slower place is enough: a CPU, the machine one owns, a smaller card.
 
 Two questions. A service: below which request rate does the cheap place cost less than the fast
-one? A job: below which amount of work is the near place done sooner, or cheaper, counting
-transfers and set-up?
+one? A job: below which amount of work is the near place done sooner, counting set-up?
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
-from paceline.units import HOUR_S
 from paceline.values import dataclass
 
 _MAX_MACHINES = 10_000
@@ -29,13 +24,11 @@ class ServingPlace:
     Attributes:
         name: As printed.
         requests_per_s: What one machine sustains within the latency limit.
-        latency_s: Of one request.
         usd_per_hour: Of one machine, always on; for an owned one what it costs per hour.
     """
 
     name: str
     requests_per_s: float
-    latency_s: float
     usd_per_hour: float
 
 
@@ -47,15 +40,11 @@ class JobPlace:
         name: As printed.
         s_per_sample: Time of one sample.
         setup_s: Before the first sample: renting, booting, copying the data.
-        usd_per_hour: While it is set up and works.
-        setup_usd: Paid once, such as traffic.
     """
 
     name: str
     s_per_sample: float
     setup_s: float
-    usd_per_hour: float
-    setup_usd: float = 0.0
 
 
 def serving_usd_per_month(place: ServingPlace, requests_per_s: float) -> float:
@@ -84,32 +73,14 @@ def serving_crossover_requests_per_s(first: ServingPlace, second: ServingPlace) 
     return float(steps[dearer[0]] * first.requests_per_s) if dearer.size else math.inf
 
 
-def job_time_s(place: JobPlace, num_samples: float) -> float:
-    """From the wish to the result, set-up included."""
-    return place.setup_s + num_samples * place.s_per_sample
-
-
-def job_usd(place: JobPlace, num_samples: float) -> float:
-    """Cost of the job, set-up included."""
-    return place.setup_usd + job_time_s(place, num_samples) / HOUR_S * place.usd_per_hour
-
-
-def _per_sample(measure: Callable[[JobPlace, float], float], place: JobPlace) -> float:
-    """What each sample adds; not a difference of two totals, in which set-up would drown it."""
-    return measure(replace(place, setup_s=0.0, setup_usd=0.0), 1.0)
-
-
-def job_crossover_samples(
-    near: JobPlace, far: JobPlace, *, by: Literal["time", "cost"]
-) -> float | None:
-    """Amount of work up to which the near place is at least as good.
+def job_crossover_samples(near: JobPlace, far: JobPlace) -> float | None:
+    """Amount of work up to which the near place is done at least as soon.
 
     Returns:
-        Samples; zero if the far place is better from the start, None if it never gets better.
+        Samples; zero if the far place is sooner from the start, None if it never is.
     """
-    measure: Callable[[JobPlace, float], float] = job_time_s if by == "time" else job_usd
-    start = measure(far, 0.0) - measure(near, 0.0)
-    slope = _per_sample(measure, near) - _per_sample(measure, far)
+    start = far.setup_s - near.setup_s
+    slope = near.s_per_sample - far.s_per_sample
     if slope <= 0:
         return None if start >= 0 else 0.0
     return max(0.0, start / slope)

@@ -148,7 +148,6 @@ def _serving_place(search: Search, row: int) -> ServingPlace:
     return ServingPlace(
         name=candidate_name(search, row).partition(" in ")[0],
         requests_per_s=float(evaluation.samples_per_s[row]) / per_request / num_nodes / margin,
-        latency_s=float(evaluation.steps.per_token_s[row]),
         usd_per_hour=float(evaluation.usd_per_hour[row]) / num_nodes,
     )
 
@@ -161,7 +160,7 @@ def _near_sentence(search: Search, best: int) -> tuple[str, ...]:
         return ()
     fastest = int(rows[np.argmin(search.evaluation.time_s[rows])])
     near, far = _job_place(search, best), _job_place(search, fastest)
-    samples = job_crossover_samples(near, far, by="time")
+    samples = job_crossover_samples(near, far)
     if samples is None:
         return (f"{near.name} is done sooner than anything rented, however much there is to do",)
     if samples == 0:
@@ -180,5 +179,4 @@ def _job_place(search: Search, row: int) -> JobPlace:
         name=candidate_name(search, row),
         s_per_sample=float(evaluation.run_s[row]) / num_samples,
         setup_s=float(evaluation.time_s[row] - evaluation.run_s[row]),
-        usd_per_hour=float(evaluation.usd_per_hour[row]),
     )
