@@ -206,11 +206,13 @@ def usual_habits(
     """What a named software does beside any strategy, in the order of `HABITS`.
 
     Args:
-        framework: As typed.
+        framework: As typed; empty where none is named, which does nothing beside.
         model: What is trained.
         device: ``Device.name``.
         configuration: How a rank runs.
     """
+    if not framework:
+        return ()
     recipe = training_recipe(
         framework, model=model, device=device, precision=configuration.precision,
         parallelism="fsdp",

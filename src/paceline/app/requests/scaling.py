@@ -241,8 +241,8 @@ class Place:
         )  # fmt: skip
 
     def _usual_habits(self, workload: Workload, question: ScalingQuestion) -> tuple[Habit, ...]:
-        return () if question.framework is None else usual_habits(
-            question.framework, model=workload.name, device=self.device.name,
+        return usual_habits(
+            question.framework or "", model=workload.name, device=self.device.name,
             configuration=self.configuration,
         )  # fmt: skip
 

@@ -217,10 +217,10 @@ def _habits(
     workload: Workload, goal: Goal, configured: ConfiguredDevices, count: int
 ) -> tuple[Habit, ...]:
     """What named software does where replicas split a training state."""
-    if goal.framework is None or count == 1 or configured.sharding == "none":
+    if count == 1 or configured.sharding == "none":
         return ()
     usual = usual_habits(
-        goal.framework, model=workload.name, device="", configuration=configured.configuration
+        goal.framework or "", model=workload.name, device="", configuration=configured.configuration
     )
     return tuple(habit for habit in usual if habit in OF_REPLICAS)
 

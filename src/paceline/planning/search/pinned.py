@@ -191,7 +191,7 @@ def _pinned_kinds(ground: SearchContext, pinned: Strategy) -> list[_PinnedKind]:
         known = known_configuration(ground, members[0], precisions)
         if left or known is None or goal.pins.get("nodes", str(num_nodes)) != str(num_nodes):
             continue
-        plain = replace(job_of(ground, known), strategy=pinned)
+        plain = replace(job_of(ground, known, members[0]), strategy=pinned)
         found.append(
             _PinnedKind(
                 members=members, num_nodes=num_nodes, configuration=known,

@@ -140,7 +140,7 @@ class _Kind:
         """What can be tried there."""
         question = self.ground.question
         return StrategySearch.of(
-            job_of(self.ground, self.configuration),
+            job_of(self.ground, self.configuration, self.members[0]),
             machine_of(self.ground, self.members[0]),
             capacity_bytes=float(self.ground.table.memory_bytes[self.members[0]]),
             memory_confidence=question.goal.memory_confidence,

@@ -25,7 +25,7 @@ from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import CandidateTable, joined
-from paceline.simulation.job import Job
+from paceline.simulation.job import HABITS, OF_REPLICAS, Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.values import dataclass
 
@@ -209,13 +209,26 @@ def machine_of(ground: SearchContext, place: int) -> Machine:
     return Machine.of_cluster(cluster_of(ground.places[place], per_node), per_node)
 
 
-def job_of(ground: SearchContext, configuration: int) -> Job:
-    """What is trained, run in one configuration of the forecast."""
-    question = ground.question
+def job_of(ground: SearchContext, configuration: int, place: int | None = None) -> Job:
+    """What is trained, run in one configuration of the forecast, as the named software does.
+
+    Args:
+        ground: What is asked, and where it could run.
+        configuration: Of the forecast.
+        place: Where ranks share a model; without, only what replicas do is of interest.
+    """
+    question, how = ground.question, ground.forecast.configurations[configuration]
+    device = "" if place is None else ground.places[place].device.name
+    usual = usual_habits(
+        question.goal.framework or "", model=question.workload.name, device=device,
+        configuration=how,
+    )  # fmt: skip
+    habits = OF_REPLICAS if place is None else HABITS
     return Job(
         workload=question.workload,
-        configuration=ground.forecast.configurations[configuration],
+        configuration=how,
         seq=question.seq,
+        habits=tuple(habit for habit in habits if habit in usual),
     )
 
 
