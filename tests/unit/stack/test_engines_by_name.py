@@ -29,7 +29,7 @@ def grid(model, device, **goal):
         ("TensorRT", "tensorrt"), ("TensorRT-LLM", "trtllm"), ("TensorRT 10.3", "tensorrt"),
         ("onnx runtime", "onnxruntime"), ("faster-whisper", "ctranslate2"), ("TGI", "tgi"),
         ("llama.cpp", "llamacpp"), ("Apache TVM", "tvm"), ("LMDeploy", "lmdeploy"),
-        ("OpenVINO", "openvino"), ("Core ML", "coreml"), ("ncnn", "ncnn"),
+        ("OpenVINO", "openvino"), ("Core ML", "coreml"), ("ncnn", "ncnn"), ("ExLlamaV2", "exllama"),
     ],
 )  # fmt: skip
 def test_a_name_is_read_however_it_is_spelled(written, name):
@@ -39,7 +39,7 @@ def test_a_name_is_read_however_it_is_spelled(written, name):
 @pytest.mark.parametrize(
     ("written", "nearest", "model", "device"),
     [
-        ("exllamav2", "vllm", "qwen2.5-7b", "RTX 3090"),
+        ("aphrodite", "vllm", "qwen2.5-7b", "RTX 3090"),
         ("Ollama", "llamacpp", "llama-3.2-3b", "M2 Ultra"),
         ("MNN", "onnxruntime", "vgg16", "Core i7-8700"),
         ("automatic1111", "torch", "sd15-unet", "a100"),
