@@ -137,6 +137,15 @@ def step_work(
     return StepWork(amounts=amounts, gradient_bytes=lowered.gradient_bytes)
 
 
+def with_pages(work: StepWork, fresh_bytes: float | None) -> StepWork:
+    """``work`` with the pages that a step was seen to take; as it is where none were counted."""
+    if fresh_bytes is None:
+        return work
+    amounts = work.amounts.copy()
+    amounts[Work.PAGES] = fresh_bytes
+    return replace(work, amounts=amounts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ops:
     """Distinct ops at one point; all (num_rows,), but ``dims`` of (num_rows, NUM_DIMS)."""

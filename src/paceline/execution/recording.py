@@ -109,6 +109,7 @@ def _timed(cell: Cell, answer: Mapping[str, Any], samples_s: Sequence[float]) ->
         "compile_s": answer.get("compile_s"),
         "allocated_bytes": answer.get("allocated_bytes"),
         "reserved_bytes": answer.get("reserved_bytes"),
+        "fresh_bytes": answer.get("fresh_bytes"),
         "numerical_difference": answer.get("numerical_difference"),
         "note": str(answer.get("note", "")),
     }

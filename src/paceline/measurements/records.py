@@ -63,6 +63,7 @@ class Record:
         allocated_bytes: Peak handed out by the allocator, largest over devices.
         reserved_bytes: Peak held by the allocator.
         process_bytes: Peak of the process as the driver sees it, context included.
+        fresh_bytes: Pages that the system handed out anew in each step of a CPU.
         mean_power_w: Mean over the samples, per device.
         energy_j: Over one step, all devices.
         clock_hz: Mean clock of the device under the load.
@@ -123,6 +124,7 @@ class Record:
     allocated_bytes: float | None = None
     reserved_bytes: float | None = None
     process_bytes: float | None = None
+    fresh_bytes: float | None = None
     mean_power_w: float | None = None
     energy_j: float | None = None
     clock_hz: float | None = None

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import mmap
 
 import pytest
 from hypothesis import given
@@ -88,6 +89,18 @@ def test_work_of_one_thread_counts_whole_and_shared_work_its_share(monkeypatch, 
     settings = {**SETTINGS, "processors": 2}
     result = engine.time_steps(step, lambda: None, settings, lambda **event: None)
     assert result["samples_s"] == pytest.approx([0.1 * max(alone_frac, 0.5)] * 10)
+
+
+def test_pages_of_a_step_are_those_that_it_maps_and_writes():
+    mapped_bytes = 4 * 2**20
+
+    def step():
+        with mmap.mmap(-1, mapped_bytes) as block:
+            for place in range(0, mapped_bytes, mmap.PAGESIZE):
+                block[place] = 1
+
+    found = engine.time_steps(step, lambda: None, SETTINGS, lambda **event: None)["fresh_bytes"]
+    assert found is None or found == pytest.approx(mapped_bytes, rel=0.1)
 
 
 def test_ranks_do_what_rank_zero_says(monkeypatch):

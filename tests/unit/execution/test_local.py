@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.execution.machine_model import LocalModel, fit_local, predict_local
-from paceline.execution.machine_work import StepWork, Work, amounts_of, step_work
+from paceline.execution.machine_work import StepWork, Work, amounts_of, step_work, with_pages
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import monomials
 from paceline.model.lowering import lower
@@ -95,6 +95,17 @@ def test_steps_that_contradict_each_other_leave_the_ceilings_where_they_are():
         known = [predict_local(fitted, one) for one in works]
         assert all(k.low_s < s < k.high_s for k, (_, s) in zip(known, pairs, strict=True))
     assert moved[1] < moved[0] / 2
+
+
+def test_pages_that_a_step_was_seen_to_take_teach_nothing_about_its_arithmetic():
+    """An allocator may map a block anew in every step, of which its size tells nothing."""
+    told = work()
+    taken = with_pages(told, told.amounts[Work.PAGES] + 4e7)
+    pairs = [(taken, seconds(TRUE, taken))] * 3
+    assert fit_local(TRUE, pairs).rates == pytest.approx(TRUE.rates)
+    unseen = fit_local(TRUE, [(told, one_s) for _, one_s in pairs])
+    assert unseen.rates[Work.CONVOLUTION] < 0.99 * TRUE.rates[Work.CONVOLUTION]
+    assert with_pages(told, None) is told
 
 
 def test_more_measurements_narrow_the_interval():

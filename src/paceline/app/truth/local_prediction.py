@@ -20,7 +20,7 @@ from paceline.execution.machine_model import (
     start_model,
     with_other_kernels,
 )
-from paceline.execution.machine_work import StepWork, cpu_frameworks, step_work
+from paceline.execution.machine_work import StepWork, cpu_frameworks, step_work, with_pages
 from paceline.execution.recording import SOURCE as STEPS
 from paceline.execution.stacks import Stack
 from paceline.measurements.ledger import LedgerRow
@@ -267,11 +267,12 @@ def _is_lesson(record: Record, way: Way) -> bool:
 
 
 def _pairs(records: Iterable[Record], python: str | None) -> list[tuple[StepWork, float]]:
+    """Work and seconds of each step, with the pages that it took where they were counted."""
     pairs = []
     for record in records:
         work = _work(record, python)
         if work is not None and record.median_s is not None:
-            pairs.append((work, record.median_s))
+            pairs.append((with_pages(work, record.fresh_bytes), record.median_s))
     return pairs
 
 

@@ -171,7 +171,8 @@ def time_steps(step, synchronize, settings, progress, agree=None):
             all of them do the same steps.
 
     Returns:
-        A dict with every warm-up and every sample in seconds per step.
+        A dict with every warm-up and every sample in seconds per step, and ``fresh_bytes``: pages
+        that the system handed out anew in a step.
     """
     agree = agree or (lambda value: value)
     clock = _clock(settings.get("processors"))
@@ -182,17 +183,33 @@ def time_steps(step, synchronize, settings, progress, agree=None):
     progress(stage="measuring", step_s=warmup_s[-1])
     gc.collect()
     gc.disable()
+    before = _handed_out_bytes()
     try:
         samples_s = _sample(step, synchronize, per_sample, settings, agree, clock)
     finally:
         gc.enable()
+    fresh = None if before is None else _handed_out_bytes() - before
     return {
+        "fresh_bytes": None if fresh is None else fresh / (per_sample * len(samples_s)),
         "first_step_s": first_s,
         "warmup_s": warmup_s,
         "is_steady": is_steady,
         "steps_per_sample": per_sample,
         "samples_s": samples_s,
     }
+
+
+def _handed_out_bytes():
+    """Bytes of pages that this process was given so far; None where a fault gives more than one."""
+    try:
+        import resource
+
+        with open("/sys/kernel/mm/transparent_hugepage/enabled") as file:
+            if "[always]" in file.read():
+                return None
+    except (ImportError, IOError):
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize()
 
 
 def _clock(processors):
