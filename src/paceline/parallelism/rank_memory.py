@@ -19,7 +19,7 @@ from paceline.parallelism.memory.sharded_memory import (
     live_bytes,
 )
 from paceline.parallelism.memory.training_state import TrainingState
-from paceline.parallelism.schedule.pipeline_timing import PipelineMemory, Pipelines
+from paceline.parallelism.schedule.pipeline_timing import Pipelines
 from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import TrainingProfile
@@ -85,7 +85,7 @@ def rank_memory(
         has_optimizer: Whether devices keep the optimizer, or a host does.
     """
     of_row, held = pipelines.of_row, pipelines.held()
-    owned = _owned(table, variants, held, of_row)
+    owned = _owned(table, variants, held.state.values[:, :, of_row])
     shares = [_Shares.of(table, part, has_optimizer=has_optimizer) for part in owned]
     parts = list(zip(owned, shares, strict=True))
     state_bytes = np.sum([s.keeping(one.state) for one, s in parts], axis=0)
@@ -119,6 +119,28 @@ def rank_memory(
     )
 
 
+def least_state_bytes(table: StrategyTable, variants: Sequence[Variant]) -> FloatArray:
+    """What the fullest rank of each strategy holds at least: stages that share all state evenly.
+
+    Parameters and optimizer state are there at all times. Stages hold gradients besides while they
+    update; a rank without others may have freed some of them.
+
+    Args:
+        table: Strategies.
+        variants: What their ``variant`` points into; what is recomputed does not matter.
+    """
+    whole = np.stack([one.costs.state.values.sum(axis=-1) for one in variants], axis=-1)
+    owned = _owned(table, variants, (whole[..., table.variant] / table.pp)[..., None])
+    shares = [_Shares.of(table, part, has_optimizer=True) for part in owned]
+    kept = (
+        one.state.weight * share.weight
+        + one.state.optimizer * share.optimizer
+        + one.state.gradient * share.gradient * (table.pp > 1)[:, None]
+        for one, share in zip(owned, shares, strict=True)
+    )
+    return np.asarray(np.sum(list(kept), axis=0)[:, 0])
+
+
 def splits(table: StrategyTable, level: Sharding) -> npt.NDArray[np.bool_]:
     """Whether ranks split what that level does; each level splits what those before it do."""
     return np.asarray(table.sharding >= SHARDINGS.index(level))
@@ -137,7 +159,7 @@ def _bucketed(
 
 
 def _owned(
-    table: StrategyTable, variants: Sequence[Variant], held: PipelineMemory, of_row: IntArray
+    table: StrategyTable, variants: Sequence[Variant], state: FloatArray
 ) -> tuple[Owned, ...]:
     """What all replicas hold, and experts, of which expert ranks hold different ones."""
     tensor, context, expert = (
@@ -147,7 +169,7 @@ def _owned(
         )
     )
     shards = np.where(table.shards > 0, table.shards, table.dp) * context
-    common, own = (TrainingState(held.state.values[:, part][:, of_row]) for part in range(2))
+    common, own = (TrainingState(state[:, part]) for part in range(2))
     every = Owned(
         state=common,
         copies=table.dp * context * expert,

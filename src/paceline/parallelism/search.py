@@ -32,6 +32,7 @@ from paceline.parallelism.memory.memory_fit import (
     quantile_bytes,
 )
 from paceline.parallelism.offload import Host, host_bytes, offloaded
+from paceline.parallelism.rank_memory import least_state_bytes
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import (
     KINDS,
@@ -264,23 +265,25 @@ def search_strategies(
             f"no strategy spreads {global_batch} items over {num_devices} devices",
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
-    least_bytes: list[float] = []
+    least_bytes = _least_bytes(space, table)
+    can_fit = table.take(np.flatnonzero(least_bytes <= space.capacity_bytes))
 
     def on_device(part: StrategyTable) -> _Evaluated:
-        return _fitting(space, part, least_bytes)
+        return _fitting(space, part)
 
     def on_host(part: StrategyTable) -> _Evaluated:
         return _with_optimizer_on_host(space, part, min(per_node, num_devices))
 
     per_node = space.fabric.devices_per_node
-    found = _fastest(space, table, num_best, on_device)
+    found = _fastest(space, can_fit, num_best, on_device)
     if found is not None:
         return found
     found = None if space.host is None else _fastest(space, table, num_best, on_host)
     if found is None:
         raise DoesNotFitError(
-            f"the best of {len(table)} strategies needs {format_bytes(min(least_bytes))} per "
-            f"device; {format_bytes(space.capacity_bytes)} are there",
+            f"the best of {len(table)} strategies needs "
+            f"{format_bytes(_smallest_bytes(space, table, least_bytes))} per device; "
+            f"{format_bytes(space.capacity_bytes)} are there",
             hint="use more devices, a smaller batch, or a device with more memory",
         )
     strategies = tuple(replace(one, offloads_optimizer=True) for one in found.strategies)
@@ -298,6 +301,8 @@ def _fastest(
     Those with the lowest bound come first, and none is evaluated whose bound is above the step of
     the last of the best: so the answer is that of evaluating all of them.
     """
+    if not len(table):
+        return None
     least_s = _ranked_s(space, table, _least_steps_s(space, table))
     order = np.argsort(least_s, kind="stable")
     rows, ranked_s, steps = np.zeros(0, dtype=np.int64), np.zeros(0), Steps.of(0, {})
@@ -329,15 +334,44 @@ def _found(space: SearchSpace, table: StrategyTable, steps: Steps) -> FoundStrat
     )
 
 
-def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
-    """Bounds below all steps, from the blocks without recomputation."""
+def _plain(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, tuple[int, ...]]:
+    """The table over its own kinds alone, and the kind of each that recomputes nothing."""
     plain = {
         one.shape: place for place, one in enumerate(space.kinds) if one.checkpointing == "none"
     }
     used, of_row = np.unique(table.variant, return_inverse=True)
-    kinds = [space.kinds[place] for place in used.tolist()]
-    variants = space.variants_of([plain[one.shape] for one in kinds])
-    return least_steps_s(replace(table, variant=of_row), kinds, variants)
+    places = tuple(plain[space.kinds[place].shape] for place in used.tolist())
+    return replace(table, variant=of_row), places
+
+
+def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
+    """Bounds below all steps, from the blocks without recomputation."""
+    kinds = [space.kinds[place] for place in np.unique(table.variant).tolist()]
+    own, places = _plain(space, table)
+    return least_steps_s(own, kinds, space.variants_of(places))
+
+
+def _least_bytes(space: SearchSpace, table: StrategyTable) -> FloatArray:
+    """Bounds below the memory that a device must have; none where less than half a chance counts.
+
+    What is needed at half a chance is the median, which is above what is there in any case.
+    """
+    if space.memory_confidence < 0.5:
+        return np.zeros(len(table))
+    own, places = _plain(space, table)
+    return least_state_bytes(own, space.variants_of(places))
+
+
+def _smallest_bytes(space: SearchSpace, table: StrategyTable, least_bytes: FloatArray) -> float:
+    """The least that any strategy needs, those with the lowest bound first."""
+    order, smallest = np.argsort(least_bytes, kind="stable"), math.inf
+    for start in range(0, len(order), _FIRST_ROWS):
+        rows = order[start : start + _FIRST_ROWS]
+        if least_bytes[rows[0]] >= smallest:
+            break
+        part, variants = _used(space, table.take(rows))
+        smallest = min(smallest, float(_needed_bytes(space, part, variants).min()))
+    return smallest
 
 
 def _used(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, tuple[Variant, ...]]:
@@ -346,11 +380,10 @@ def _used(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, tupl
     return replace(table, variant=of_row), space.variants_of(used.tolist())
 
 
-def _fitting(space: SearchSpace, table: StrategyTable, least_bytes: list[float]) -> _Evaluated:
-    """Strategies that fit; what the smallest of all needs is added to ``least_bytes``."""
+def _fitting(space: SearchSpace, table: StrategyTable) -> _Evaluated:
+    """Strategies that fit."""
     table, variants = _used(space, table)
     needed_bytes = _needed_bytes(space, table, variants)
-    least_bytes.append(float(needed_bytes.min()))
     fits = np.flatnonzero(needed_bytes <= space.capacity_bytes)
     if not len(fits):
         return fits, Steps.of(0, {})

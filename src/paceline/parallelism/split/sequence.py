@@ -102,12 +102,11 @@ def sequence_calls(graph: Graph, shape: SplitShape) -> CallTable:
     if shape.sequence == 1:
         return CallTable.of(calls)
     looking = looking_ops(graph)
-    seen_frac = _seen_frac(graph.ops.kind, graph.ops.dims, ring)
-    for op in looking.tolist():
-        dims = graph.ops.dims[op]
-        keys = _elements(dims, _KEY_HEADS, _KEYS) / seen_frac[op] / ring
+    dims, seen_frac = graph.ops.dims[looking], _seen_frac(graph.ops.kind, graph.ops.dims, ring)
+    keys_of = _elements(dims, _KEY_HEADS, _KEYS) / seen_frac[looking, None] / ring
+    queries_of = _elements(dims, _HEADS, _QUERIES)
+    for op, keys, queries in zip(looking.tolist(), keys_of, queries_of, strict=True):
         if ulysses > 1:
-            queries = _elements(dims, _HEADS, _QUERIES)
             calls += [
                 (op, "ulysses", "all_to_all", n, np.nan) for n in (queries, keys, keys, queries)
             ]
@@ -130,9 +129,8 @@ def _gathers(op: int, facts: KindFacts, keys: FloatArray) -> list[Call]:
 
 
 def _elements(dims: FloatArray, heads: int, length: int) -> FloatArray:
-    """Of queries or keys that a rank holds in attention, (9,)."""
-    elements: FloatArray = product(dims[None, [_BATCH, heads, length, _HEAD_SIZE]])[0]
-    return elements
+    """Of queries or keys that a rank holds in each op of attention, (num_ops, 9)."""
+    return product(dims[:, [_BATCH, heads, length, _HEAD_SIZE]])
 
 
 def looking_ops(graph: Graph) -> npt.NDArray[np.int64]:
