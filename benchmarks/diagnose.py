@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 SCRIPTS = HERE / "diagnosed"
 _PRIORITY = "-20"
 _LIMIT_S = 25.0
-_FILE_NUMBERS, _NUM_FILES = 1_000_000, 160
+_FILE_NUMBERS, _NUM_FILES = 2_000_000, 160
 #: A raised priority of the session that a script runs in, where that is allowed, and its cores.
 _RAISED = (
     "import os,sys\n"
@@ -208,7 +208,7 @@ def page(rows: list[dict[str, Any]], named: list[bool]) -> str:
 
 
 def _most(healthy: list[dict[str, Any]]) -> str:
-    gains = [max((one[1] for one in row["causes"]), default=1.0) for row in healthy]
+    gains = [max((one[1] for one in row["causes"]), default=1.0) for row in healthy] or [1.0]
     return f"{sum(gain <= 1.05 for gain in gains)} of {len(gains)}, at most {max(gains) - 1:.0%}"
 
 

@@ -8,7 +8,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Tenso
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 data = TensorDataset(torch.randn(102400, 256), torch.randint(0, 10, (102400,)))
-sampler = BatchSampler(DistributedSampler(data), 4096, drop_last=True)
+sampler = BatchSampler(DistributedSampler(data), 16384, drop_last=True)
 loader = DataLoader(data, batch_size=None, sampler=sampler)
 model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256), nn.Linear(256, 10))
 model = nn.parallel.DistributedDataParallel(model)

@@ -230,6 +230,23 @@ def test_a_slow_rank_is_named():
     assert causes[1].known_by == "tried"
 
 
+def test_a_rank_that_is_slower_in_some_blocks_alone_is_not_called_slow():
+    ranks = []
+    for number, alone in enumerate(((28.5, 25.4, 26.8), (29.1, 28.5, 33.0))):
+        rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"))
+        blocks = [one for ms in alone for one in (_block("own", 40.0), _block("no sync", ms))]
+        rank.events = {"trials": [{**_FACTS, "world_size": 2}], "block": blocks}
+        ranks.append(rank)
+    assert "slow-rank" not in [one.kind for one in ranked_causes(found_in(ranks))]
+
+
+@pytest.mark.parametrize("step_s", [0.001, 0.006, 0.02, 0.1])
+def test_a_block_has_more_of_shorter_steps(step_s: float):
+    facts = {"step_s": step_s, "num_workers": 0, "prefetch_factor": 2, "epoch_steps": 400}
+    one = trial_plan.block("own", facts)
+    assert one["num_steps"] == {0.001: 100, 0.006: 83, 0.02: 25, 0.1: 10}[step_s]
+
+
 def test_accumulated_steps_count_with_the_update_that_they_share():
     walls = [1e6 * one for one in (10.0, 10.0, 10.0, 50.0) * 3]
     tried = _block("accumulate 4", 0.0, settings={"accumulated": 4})

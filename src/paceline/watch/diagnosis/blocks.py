@@ -14,7 +14,7 @@ from paceline.watch.events import RankEvents
 
 #: Epochs of at most so many steps show their beginnings in every block.
 _SHORT_EPOCH_STEPS = 48
-_STANDARD_ERRORS = 2.0
+STANDARD_ERRORS = 2.0
 #: Standard error of a median, by the median distance from it: 1.4826 makes that the standard
 #: deviation of a normal distribution, whose median is 1.2533 times less sure than its mean.
 _ROBUST = 1.4826 * 1.2533
@@ -122,7 +122,7 @@ class Found:
         spread = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
         # Within a block of whole epochs steps differ for a reason: rounds tell what chance does.
         error = spread if len(ratios) > 2 else max(spread, statistics.median(errors))
-        half = _STANDARD_ERRORS * error / len(ratios) ** 0.5
+        half = STANDARD_ERRORS * error / len(ratios) ** 0.5
         return Interval(low=max(0.0, middle - half), mid=middle, high=middle + half)
 
 

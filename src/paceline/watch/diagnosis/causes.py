@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from paceline.planfile import Interval
 from paceline.units import format_duration, format_percent
 from paceline.values import dataclass
-from paceline.watch.diagnosis.blocks import Block, Found
+from paceline.watch.diagnosis.blocks import STANDARD_ERRORS, Block, Found
 
 KnownBy = Literal["tried", "predicted"]
 #: Gains from which a remedy is worth a word.
@@ -158,10 +159,10 @@ def _cause(
     )
 
 
-def _less(found: Found, saved_s: float) -> Interval:
-    """A step without so many seconds of it."""
+def _less(found: Found, saved_s: float, doubt_s: float = 0.0) -> Interval:
+    """A step without so many seconds of it; at least ``doubt_s`` in doubt."""
     own_s = _own_s(found)
-    error_s = _LINE_ERROR * saved_s
+    error_s = max(_LINE_ERROR * saved_s, doubt_s)
     rest_s = max(0.02 * own_s, own_s - saved_s)
     return Interval(low=max(0.0, rest_s - error_s), mid=rest_s, high=min(own_s, rest_s + error_s))
 
@@ -172,7 +173,8 @@ def _is_starved(found: Found) -> bool:
 
 def _waits(found: Found) -> bool:
     """Whether the training process stands still for its batches."""
-    return _median([one.wait_s for one in found.named("own")]) > _WAIT_FRAC * _own_s(found)
+    waits_s = [one.wait_s for one in found.named("own")]
+    return statistics.median(waits_s) > _WAIT_FRAC * _own_s(found)
 
 
 def _gap_s(found: Found) -> float:
@@ -508,10 +510,11 @@ def _ranks(found: Found) -> Iterator[Cause]:
     if not free:
         return
     by_rank = [
-        _median([one.by_rank_s[rank] for one in free]) for rank in range(len(free[0].by_rank_s))
+        statistics.median([one.by_rank_s[rank] for one in free])
+        for rank in range(len(free[0].by_rank_s))
     ]
     slow_s, own_s = max(by_rank), _own_s(found)
-    others_s = _median(sorted(by_rank)[:-1])
+    others_s = statistics.median(sorted(by_rank)[:-1])
     if slow_s > _SLOW_RANK * others_s:
         rank = by_rank.index(slow_s)
         text = (
@@ -519,7 +522,12 @@ def _ranks(found: Found) -> Iterator[Cause]:
             f"{format_duration(others_s)}: they wait for it"
         )
         remedy = f"look at rank {rank}: its data, its cores, its device"
-        promised = _less(found, slow_s - others_s)
+        others = [b.by_rank_s[:rank] + b.by_rank_s[rank + 1 :] for b in free]
+        later_s = [
+            b.by_rank_s[rank] - statistics.median(rest)
+            for b, rest in zip(free, others, strict=True)
+        ]
+        promised = _less(found, slow_s - others_s, doubt_s=_doubt(later_s))
         yield _cause(found, "slow-rank", text, remedy, promised, "predicted", is_work=True)
     comm_s = own_s - slow_s
     if comm_s > 0:
@@ -531,10 +539,11 @@ def _ranks(found: Found) -> Iterator[Cause]:
                 yield from _tried(found, name, "all-reduce", text, remedy, changes_training=True)
 
 
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+def _doubt(values: Sequence[float]) -> float:
+    """How far their mean may be off, by how they differ."""
+    if len(values) < 2:
+        return 0.0
+    return STANDARD_ERRORS * statistics.stdev(values) / len(values) ** 0.5
 
 
 _LOOKS: Sequence[Callable[[Found], Iterator[Cause]]] = (

@@ -5,8 +5,9 @@ Standard library only; runs in the user's Python, in the first rank.
 
 import statistics
 
-#: A block of steps takes about so long, within these numbers of steps.
-BLOCK_S, LEAST_STEPS, MOST_STEPS = 1.0, 6, 24
+#: A block of steps takes about so long, within these numbers of steps; short steps, which differ
+#: most from each other, are as many as fill the second length.
+BLOCK_S, LEAST_STEPS, MOST_STEPS, SHORT_BLOCK_S = 1.0, 6, 24, 0.5
 _NUM_ROUNDS = 4
 #: Blocks where the script is measured as it is, and nothing is tried.
 _NUM_MEASURED = 5
@@ -69,8 +70,8 @@ def block(name, facts, feed=OWN, settings=None, **more):
         more: Further entries.
     """
     cost = max(1.0, more.get("longer", 1.0))
-    steps = BLOCK_S / max(1e-4, facts["step_s"] * cost)
-    steps = int(min(MOST_STEPS, max(LEAST_STEPS, steps)))
+    step_s = max(5e-3, facts["step_s"] * cost)
+    steps = int(max(LEAST_STEPS, SHORT_BLOCK_S / step_s, min(MOST_STEPS, BLOCK_S / step_s)))
     if feed is not REPLAY and feed["as"] != "replay":
         # What was loaded ahead while others ran is no rate.
         workers = feed.get("workers", facts["num_workers"]) or 0
