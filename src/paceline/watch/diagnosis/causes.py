@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -543,7 +544,7 @@ def _doubt(values: Sequence[float]) -> float:
     """How far their mean may be off, by how they differ."""
     if len(values) < 2:
         return 0.0
-    return STANDARD_ERRORS * statistics.stdev(values) / len(values) ** 0.5
+    return STANDARD_ERRORS * statistics.stdev(values) / math.sqrt(len(values))
 
 
 _LOOKS: Sequence[Callable[[Found], Iterator[Cause]]] = (
