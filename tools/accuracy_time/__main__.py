@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from accuracy_time.widths import MIN_ROWS, coverage, factor
+from accuracy_time.widths import MIN_ROWS, between, coverage
+from paceline.scoring.assumed import widening
 
 CAUSES = Path(__file__).with_name("causes.md")
 #: Sources whose single-GPU rows took part in the fit of the shipped coefficients.
@@ -36,9 +37,14 @@ def read_rows(folder: Path) -> pd.DataFrame:
     rows = pd.concat([pd.read_pickle(path) for path in sorted(folder.glob("*.pkl"))])
     rows = rows[~rows.quality.isin(["C", "D"])].reset_index(drop=True)
     source = rows.set.str.removesuffix(", several")
+    sigma = np.hypot(rows.log_sigma, rows.added_log_sigma)
+    by_trainer = rows.assumed.fillna("").str.contains("trainer")
+    own = np.sqrt(np.square(sigma) - by_trainer * widening(["trainer"]) ** 2)
     return rows.assign(
         source_name=source,
-        sigma=np.hypot(rows.log_sigma, rows.added_log_sigma),
+        sigma=sigma,
+        own_sigma=own,
+        by_trainer=by_trainer,
         is_told=rows.log_error.notna() & rows.log_sigma.notna(),
     )
 
@@ -52,8 +58,6 @@ def source_lines(rows: pd.DataFrame) -> Iterator[str]:
         mine = part[part.is_told]
         if len(mine) < MIN_ROWS:
             continue
-        others = told[told.source_name != source]
-        scale = factor(others, others.sigma)
         error = np.expm1(mine.log_error.abs())
         width = np.exp(1.2816 * mine.sigma.median())
         mark = " (in the fit)" if source in FITTED else ""
@@ -61,8 +65,15 @@ def source_lines(rows: pd.DataFrame) -> Iterator[str]:
             f"| {source}{mark} | {task} | {len(part):,} | {len(mine) / len(part):.0%} "
             f"| {np.exp(mine.log_error.median()):.2f} | {error.median():.1%} "
             f"| {error.quantile(0.9):.0%} | ×/÷ {width:.2f} | {coverage(mine, mine.sigma):.0%} "
-            f"| {coverage(mine, scale * mine.sigma):.0%} |"
+            f"| {coverage(mine, _sigma_of_others(mine, told[told.source_name != source])):.0%} |"
         )
+
+
+def _sigma_of_others(mine: pd.DataFrame, others: pd.DataFrame) -> pd.Series:
+    """Of each row, with what the other sources of its kind show that a source adds."""
+    of_kind = [others[others.by_trainer == one] for one in (False, True)]
+    added = [between(part, part.own_sigma) for part in of_kind]
+    return pd.Series(np.hypot(mine.own_sigma, np.take(added, mine.by_trainer.astype(int))))
 
 
 def kind_lines(rows: pd.DataFrame) -> Iterator[str]:
@@ -99,8 +110,9 @@ def page(rows: pd.DataFrame) -> str:
             "",
             "Made by `python -m accuracy_time` (`tools/accuracy_time`), at most 320 rows of a",
             "set, drawn with a seed. *Ratio*: predicted over measured time, the median. *Width*:",
-            "half of the 80 % interval. *Left out*: coverage where all widths have the factor that",
-            "the median of the other sources asks for. Coefficients are the shipped ones: sources",
+            "half of the 80 % interval. *Left out*: coverage where a source adds the doubt that",
+            "the median of the other sources adds, of those run by trainers and of others",
+            "apart (decision 0204). Coefficients are the shipped ones: sources",
             "in the fit are told better than strangers are. Sources that are not listed have not",
             "been answered yet.",
             "",

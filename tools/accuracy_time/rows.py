@@ -26,9 +26,15 @@ from score_table import SHARED, TABLES, chosen_rows
 from paceline.catalog.load import load_catalog
 from paceline.parallelism.steps import Steps
 from paceline.prediction.uncertainty.intervals import Z_80
-from paceline.scoring.answering import AskedRows, added_s, stated_factors, step_s_of
+from paceline.scoring.answering import (
+    AskedRows,
+    added_s,
+    assumed_of,
+    beside_log_sigma,
+    stated_factors,
+    step_s_of,
+)
 from paceline.scoring.answers import Answer
-from paceline.scoring.assumed import widening
 from paceline.scoring.completion import read_published
 from paceline.scoring.jobs import Cell, RowJob
 from paceline.scoring.naming.units import items_to_unit, units_of_time
@@ -125,10 +131,8 @@ def _inputs(cell: Cell, one: RowJob) -> dict[str, Any]:
     return {
         "row": cell.index, "entry": reading.entry, "dev": cell.device.name,
         "profile": reading.framework, "compiler": reading.configuration.compiler,
-        "added_log_sigma": math.hypot(
-            reading.log_sigma, widening(one.assumed), one.log_sigma
-        ),
-        "assumed": " ".join((*reading.assumed, *one.assumed)),
+        "added_log_sigma": beside_log_sigma(cell, one),
+        "assumed": " ".join((*reading.assumed, *assumed_of(cell, one))),
         "items": one.items, "per_device": reading.batch_per_gpu,
         "unit_of": one.job.workload.sample_unit, "strategy": str(one.job.strategy),
         "num_devices": one.machine.num_devices, "link": link.name if link else "",

@@ -27,13 +27,17 @@ def coverage(rows: pd.DataFrame, sigma: npt.ArrayLike) -> float:
     return float((rows.log_error.abs() <= Z_80 * np.asarray(sigma)).mean())
 
 
-def factor(rows: pd.DataFrame, sigma: pd.Series) -> float:
-    """The factor on all log sigmas that a source to come is taken to ask for: the median source's.
+def between(rows: pd.DataFrame, sigma: pd.Series) -> float:
+    """Log sigma that a source to come adds to that of its rows: what the median source asks for.
+
+    A source asks for none where 80 % of its rows are inside already.
 
     Args:
         rows: With ``log_error`` and ``source_name``; sources of few rows do not count.
         sigma: Of each row.
     """
-    asked = (rows.log_error.abs() / (Z_80 * sigma)).groupby(rows.source_name)
-    counted = asked.quantile(LEVEL)[asked.size() >= MIN_ROWS]
-    return float(counted.median())
+    asked = rows.log_error.abs() / Z_80
+    excess = np.sign(asked - sigma) * np.sqrt(np.abs(asked**2 - sigma**2))
+    by_source = excess.groupby(rows.source_name)
+    counted = by_source.quantile(LEVEL)[by_source.size() >= MIN_ROWS]
+    return max(float(counted.median()), 0.0) if len(counted) else 0.0

@@ -19,7 +19,7 @@ from paceline.prediction.kernels.power import slowdown_under_limit
 from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer
-from paceline.scoring.assumed import note_of, widening
+from paceline.scoring.assumed import Assumed, note_of, widening
 from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory, shown_memory
 from paceline.scoring.jobs import Cell, RowJob, row_job, with_items
 from paceline.scoring.naming.models import UnresolvedRowError
@@ -193,7 +193,7 @@ def _answer(
     power_w, slowdown = under_limit(row, steps, calibration)
     mid_s = step_s * slowdown * math.prod(factor for _, factor in stated_factors(cell))
     mid_s += added_s(cell, asked.job)
-    log_sigma = math.hypot(reading.log_sigma, widening(asked.assumed), asked.log_sigma)
+    log_sigma = beside_log_sigma(cell, asked)
     spread = _spread(float(steps.step_high_s[0] / steps.step_s[0]), log_sigma)
     workload = asked.job.workload
     rate, unit = _throughput(cell, workload, asked.job, asked.items, mid_s)
@@ -220,6 +220,19 @@ def _answer(
         roofline_s=_known(float(steps.roofline_s[0])),
         note=_note(cell, asked, whole, unit),
     )
+
+
+def assumed_of(cell: Cell, asked: RowJob) -> tuple[Assumed, ...]:
+    """What a row does not say of its devices, and of the trainer that runs its step."""
+    reading = cell.reading
+    by_trainer = reading.task == "train" and reading.configuration.peaks != "measured"
+    return (*asked.assumed, "trainer") if by_trainer else asked.assumed
+
+
+def beside_log_sigma(cell: Cell, asked: RowJob) -> float:
+    """Log sigma beside that of the step itself: of what a row leaves open (decision 0204)."""
+    left_open = widening(assumed_of(cell, asked))
+    return math.hypot(cell.reading.log_sigma, left_open, asked.log_sigma)
 
 
 def stated_factors(cell: Cell) -> tuple[tuple[str, float], ...]:
@@ -293,7 +306,8 @@ def _chance_to_fit(cell: Cell, memory: RankMemory) -> float | None:
 def _note(cell: Cell, asked: RowJob, memory: RankMemory, unit: str) -> str:
     """What was assumed where the row leaves it open."""
     least, most = cell.capacities_bytes or (math.inf, math.inf)
-    notes = [note for note in (cell.reading.note, asked.note, note_of(asked.assumed)) if note]
+    said = (cell.reading.note, asked.note, note_of(assumed_of(cell, asked)))
+    notes = [note for note in said if note]
     if least < (1.0 - _SAME_CAPACITY_FRAC) * most:
         sizes = f"{least / 1e9:.0f} or {most / 1e9:.0f} GB"
         notes.append(f"`{cell.row.gpu}` may have {sizes}: taken as {cell.device.name}")

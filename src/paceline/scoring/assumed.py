@@ -12,7 +12,7 @@ from typing import Literal
 
 from paceline.scoring.tables import read_table
 
-Assumed = Literal["framework", "batch", "network", "strategy", "tokens"]
+Assumed = Literal["framework", "batch", "network", "strategy", "tokens", "trainer"]
 
 
 def widening(assumed: Iterable[Assumed]) -> float:

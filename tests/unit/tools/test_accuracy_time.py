@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from accuracy_time.widths import coverage, factor
+from accuracy_time.widths import between, coverage
 
 
 def errors_of(**sources: np.ndarray) -> pd.DataFrame:
@@ -19,22 +19,32 @@ def test_widths_that_are_right_cover_four_of_five_and_are_left_as_they_are():
     rows = errors_of(a=normal(0.1, 20_000), b=normal(0.3, 20_000, 1))
     sigma = rows.source_name.map({"a": 0.1, "b": 0.3})
     assert coverage(rows, sigma) == pytest.approx(0.8, abs=0.01)
-    assert factor(rows, sigma) == pytest.approx(1.0, rel=0.03)
+    assert between(rows, sigma) == pytest.approx(0.0, abs=0.03)
 
 
-def test_a_source_of_many_rows_counts_as_one_of_few():
-    few, many = (errors_of(a=normal(0.1, n), b=normal(0.4, 200, 1)) for n in (200, 20_000))
-    ones = [factor(rows, pd.Series(0.1, rows.index)) for rows in (few, many)]
-    assert ones[0] == pytest.approx(ones[1], rel=0.15)
-    assert coverage(many, np.full(len(many), ones[1] * 0.1)) > 0.9
+def test_a_doubt_that_sources_share_is_found_however_many_rows_they_have():
+    found = []
+    for count in (2_000, 20_000):
+        rows = errors_of(a=normal(0.5, count), b=normal(0.5, 2_000, 1), c=normal(0.1, 2_000, 2))
+        found.append(between(rows, pd.Series(0.3, rows.index)))
+    assert found == pytest.approx([0.4, 0.4], rel=0.1)
+    assert coverage(rows[:20_000], np.full(20_000, np.hypot(0.3, found[1]))) == pytest.approx(
+        0.8, abs=0.03
+    )
+
+
+def test_sources_that_are_inside_already_ask_for_nothing():
+    rows = errors_of(a=normal(0.1, 1000), b=normal(0.1, 1000, 1))
+    assert between(rows, pd.Series(0.3, rows.index)) == 0.0
 
 
 def test_a_few_broken_rows_set_no_width():
-    rows = errors_of(a=np.append(normal(0.1, 1000), np.full(20, 6.0)))
-    assert factor(rows, pd.Series(0.1, rows.index)) == pytest.approx(1.0, rel=0.1)
+    rows = errors_of(a=np.append(normal(0.5, 1000), np.full(20, 6.0)))
+    assert between(rows, pd.Series(0.3, rows.index)) == pytest.approx(0.4, rel=0.15)
 
 
 def test_a_source_of_two_rows_says_nothing():
-    rows = errors_of(a=normal(0.1, 1000), b=np.array([5.0, 5.0]))
+    rows = errors_of(a=normal(0.5, 1000), b=np.array([5.0, 5.0]))
     alone = rows[rows.source_name == "a"]
-    assert factor(rows, pd.Series(0.1, rows.index)) == factor(alone, pd.Series(0.1, alone.index))
+    both, one = (between(some, pd.Series(0.1, some.index)) for some in (rows, alone))
+    assert both == one > 0
