@@ -76,3 +76,11 @@ def test_remedies_count_from_what_the_trainer_does(run: Run) -> None:
         for pattern in (r"needs (\d+) GB", r"of (\d+) GB live")
     )
     assert 0.8 * needed < live < needed
+
+
+def test_a_plan_says_what_its_software_does(run: Run) -> None:
+    words = ("plan", "llama-3-8b", "--tokens", "1B", "--device", "h100", "--framework")
+    said = " ".join(run(*words, "megatron").out.split())
+    assert "as megatron does: " in said
+    assert "gathered behind the next forward pass" in said
+    assert "as jax does: " not in " ".join(run(*words, "jax").out.split())

@@ -40,7 +40,7 @@ def test_sources_that_are_inside_already_ask_for_nothing():
 
 def test_a_few_broken_rows_set_no_width():
     rows = errors_of(a=np.append(normal(0.5, 1000), np.full(20, 6.0)))
-    assert between(rows, pd.Series(0.3, rows.index)) == pytest.approx(0.4, rel=0.15)
+    assert between(rows, pd.Series(0.3, rows.index)) == pytest.approx(0.4, rel=0.1)
 
 
 def test_a_source_of_two_rows_says_nothing():

@@ -9,16 +9,17 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
 from paceline.planning.explain.wording import cost_value_text, matters_text, plural
 from paceline.planning.goal.amounts import is_generation
-from paceline.planning.goal.rewrites import OF_A_SEARCH, usual_words
+from paceline.planning.goal.rewrites import OF_A_SEARCH, habit_words, usual_words
 from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import cell_of, place_of
+from paceline.planning.search.choices import cell_of, place_of, strategy_of
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.more_devices import usual_deadline_text, widened_text
 from paceline.planning.search.preference import what_matters
 from paceline.planning.search.selection import Selection
+from paceline.simulation.job import OF_REPLICAS, usual_habits
 from paceline.units import format_bytes, format_duration, format_percent
 
 #: How weights are kept in training, in words.
@@ -53,6 +54,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
             is_training=search.workload.task == "train",
             leaving=OF_A_SEARCH,
         ),
+        _habits(search, selection.best),
         kernels_words(search.goal),
         _batch(search, selection.best),
         usual_deadline_text(search),
@@ -164,6 +166,22 @@ def _configuration(search: Search, best: int) -> str:
         f"{stack.framework} {stack.framework_version} {configuration.compiler}",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _habits(search: Search, best: int) -> str:
+    """What the named software does beside the strategy of the first choice."""
+    if search.workload.task != "train":
+        return ""
+    whole, framework = search.whole_job(best), search.goal.framework
+    if whole is not None:
+        return habit_words(framework, whole.habits)
+    if strategy_of(search, best).sharding == "none":
+        return ""
+    usual = usual_habits(
+        framework or "", model=search.workload.name, device="",
+        configuration=search.forecast.configurations[cell_of(search, best)[0]],
+    )  # fmt: skip
+    return habit_words(framework, (habit for habit in usual if habit in OF_REPLICAS))
 
 
 def _width_text(search: Search, configuration: Configuration) -> str:

@@ -32,7 +32,7 @@ OF_A_SEARCH: Mapping[str, str] = MappingProxyType(
         "accumulates": "microbatches are chosen with the batch",
     }
 )
-#: What software does beside a strategy, in words.
+#: What software does beside a strategy, in words; buffers of stages are not worth any.
 _HABITS: Mapping[str, str] = MappingProxyType(
     {
         "tokens-once": "tokens go once to each rank that has one of their experts",
@@ -42,7 +42,6 @@ _HABITS: Mapping[str, str] = MappingProxyType(
         "hidden-sums": "sums of tensor ranks travel behind products",
         "hooks": "hooks of each sharded block take the host's time",
         "adapter-hooks": "and those of each adapter",
-        "frees-messages": "stages free messages once used",
         "whole-gradients": "gradients stay whole while they accumulate",
         "even-layers": "stages get equal numbers of layers",
     }
@@ -120,5 +119,5 @@ def habit_words(framework: str | None, habits: Iterable[str]) -> str:
     >>> habit_words("LitGPT", ["hooks"])
     "as LitGPT does: hooks of each sharded block take the host's time"
     """
-    does = ", ".join(_HABITS[habit] for habit in habits)
+    does = ", ".join(_HABITS[habit] for habit in habits if habit in _HABITS)
     return f"as {framework} does: {does}" if does else ""
