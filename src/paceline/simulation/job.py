@@ -201,24 +201,25 @@ def _whole(facts: dict[str, str], name: str) -> int | None:
 
 
 def usual_habits(
-    framework: str, *, model: str, device: str, configuration: Configuration
+    framework: str, *, model: str, device: str | None, configuration: Configuration
 ) -> tuple[Habit, ...]:
     """What a named software does beside any strategy, in the order of `HABITS`.
 
     Args:
         framework: As typed; empty where none is named, which does nothing beside.
         model: What is trained.
-        device: ``Device.name``.
+        device: ``Device.name``; None where ranks share no layer, and do what replicas do alone.
         configuration: How a rank runs.
     """
     if not framework:
         return ()
     recipe = training_recipe(
-        framework, model=model, device=device, precision=configuration.precision,
+        framework, model=model, device=device or "", precision=configuration.precision,
         parallelism="fsdp",
     )  # fmt: skip
     said = recipe.habits | ({"whole"} if recipe.is_megatron else set())
-    return tuple(habit for habit in HABITS if habit in said)
+    known = OF_REPLICAS if device is None else HABITS
+    return tuple(habit for habit in known if habit in said)
 
 
 def _habits(facts: Mapping[str, str]) -> tuple[Habit, ...]:

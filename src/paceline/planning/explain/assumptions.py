@@ -19,7 +19,7 @@ from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.more_devices import usual_deadline_text, widened_text
 from paceline.planning.search.preference import what_matters
 from paceline.planning.search.selection import Selection
-from paceline.simulation.job import OF_REPLICAS, usual_habits
+from paceline.simulation.job import usual_habits
 from paceline.units import format_bytes, format_duration, format_percent
 
 #: How weights are kept in training, in words.
@@ -178,10 +178,10 @@ def _habits(search: Search, best: int) -> str:
     if strategy_of(search, best).sharding == "none":
         return ""
     usual = usual_habits(
-        framework or "", model=search.workload.name, device="",
+        framework or "", model=search.workload.name, device=None,
         configuration=search.forecast.configurations[cell_of(search, best)[0]],
     )  # fmt: skip
-    return habit_words(framework, (habit for habit in usual if habit in OF_REPLICAS))
+    return habit_words(framework, usual)
 
 
 def _width_text(search: Search, configuration: Configuration) -> str:

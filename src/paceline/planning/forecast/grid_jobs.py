@@ -42,7 +42,7 @@ from paceline.planning.places.configurations import (
 )
 from paceline.planning.places.support import newest_support, unreleased_support, why_unmodelled
 from paceline.simulation.cases import Cases
-from paceline.simulation.job import OF_REPLICAS, Habit, Job, usual_habits
+from paceline.simulation.job import Habit, Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses, rank_memory_bytes
 from paceline.stack.engines import no_kernels
@@ -219,10 +219,10 @@ def _habits(
     """What named software does where replicas split a training state."""
     if count == 1 or configured.sharding == "none":
         return ()
-    usual = usual_habits(
-        goal.framework or "", model=workload.name, device="", configuration=configured.configuration
-    )
-    return tuple(habit for habit in usual if habit in OF_REPLICAS)
+    return usual_habits(
+        goal.framework or "", model=workload.name, device=None,
+        configuration=configured.configuration,
+    )  # fmt: skip
 
 
 def _cases(

@@ -25,7 +25,7 @@ from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import CandidateTable, joined
-from paceline.simulation.job import HABITS, OF_REPLICAS, Job, usual_habits
+from paceline.simulation.job import Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.values import dataclass
 
@@ -218,18 +218,16 @@ def job_of(ground: SearchContext, configuration: int, place: int | None = None) 
         place: Where ranks share a model; without, only what replicas do is of interest.
     """
     question, how = ground.question, ground.forecast.configurations[configuration]
-    device = "" if place is None else ground.places[place].device.name
-    usual = usual_habits(
-        question.goal.framework or "", model=question.workload.name, device=device,
-        configuration=how,
-    )  # fmt: skip
-    habits = OF_REPLICAS if place is None else HABITS
+    device = None if place is None else ground.places[place].device.name
     return Job(
         workload=question.workload,
         configuration=how,
         seq=question.seq,
-        habits=tuple(habit for habit in habits if habit in usual),
-    )
+        habits=usual_habits(
+            question.goal.framework or "", model=question.workload.name, device=device,
+            configuration=how,
+        ),
+    )  # fmt: skip
 
 
 def batch_limit(question: Question) -> int:
