@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.planfile import Interval
-from paceline.planning.forecast.grid import GridCell, PredictionGrid
+from paceline.planning.forecast.grid import GridCell, MemoryParts, PredictionGrid
 from paceline.reporting.figures import number_range
 from paceline.reporting.screens.predictions import grid_text
 
@@ -22,6 +22,9 @@ def cell(count: int, batch: int) -> GridCell:
         compiler="eager",
         status="fits",
         memory_bytes=Interval(low=9e9, mid=10e9, high=11e9),
+        memory_parts=MemoryParts(
+            weights_bytes=1e9, optimizer_bytes=2e9, process_bytes=1e9, rest_bytes=6e9
+        ),
         memory_capacity_bytes=80e9,
         chance_memory=1.0,
         bound="compute",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Unpack, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 from paceline.app.requests.plan_request import implied_task, load, read_calibration, read_request
 from paceline.app.requests.words import read_word
@@ -94,7 +94,7 @@ def predict(
     model: object,
     *,
     device: str | None = None,
-    batch: Sequence[int] = (),
+    batch: Sequence[int] | Literal["max"] = (),
     devices: Sequence[int] = (),
     task: str | None = None,
     seq: int | None = None,
@@ -117,7 +117,8 @@ def predict(
         model: As in `plan`.
         device: Device or family (its default variant), several with commas; ``a100:4`` means four.
             None means every device that a framework runs on.
-        batch: Items per device; a ladder that ends where memory does if empty.
+        batch: Items per device; a ladder that ends where memory does if empty; ``"max"`` for the
+            largest that each device holds.
         devices: Device counts, data parallel in training; in inference replicas, or ranks that
             share every layer where one device cannot hold the model.
         task: ``train`` or ``infer``; if None, ``infer`` where requests are stated, else ``train``.
@@ -152,7 +153,8 @@ def predict(
 
     known = get_args(Checkpointing)
     question = Question(
-        device=device, batches=tuple(batch), counts=tuple(devices), seq=seq,
+        device=device, batches=() if batch == "max" else tuple(batch), counts=tuple(devices),
+        takes_largest=batch == "max", seq=seq,
         precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
         sharding=read_word(

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from paceline.app.requests.largest_batch import largest_batches, largest_cells, row_of_cell
 from paceline.app.requests.plan_request import check_length, read_calibration, read_compiler
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
@@ -28,6 +29,7 @@ from paceline.planning.forecast.grid_jobs import (
     grid_cases,
 )
 from paceline.planning.goal.applicable import check_requests
+from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite, habit_words, usual_words
@@ -61,11 +63,17 @@ _COMPILERS = ("eager",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Where and how a model is to be predicted; see `paceline.app.api.planning.predict`."""
+    """Where and how a model is to be predicted; see `paceline.app.api.planning.predict`.
+
+    Attributes:
+        takes_largest: Whether each device, count and way is asked at the largest batch that it
+            holds, instead of at ``batches``.
+    """
 
     device: str | None
     batches: tuple[int, ...]
     counts: tuple[int, ...]
+    takes_largest: bool = False
     seq: int | None = None
     precision: str | None = None
     compiler: str | None = None
@@ -124,9 +132,10 @@ class AskedGrid:
         is_named = question.device is not None
         notes = (*filter(None, (self.grid.workload.reading,)), *_notes(question, self.grid))
         is_ladder = not question.batches and is_named
+        shown = largest_cells if question.takes_largest else _trimmed
         return replace(
             grid,
-            cells=tuple(_trimmed(grid.cells)) if is_ladder else grid.cells,
+            cells=tuple(shown(grid.cells)) if is_ladder else grid.cells,
             assumptions=(*notes, *grid.assumptions, *where.notes),
             remedies=_remedies(self, grid) if is_named else (),
         )
@@ -233,7 +242,29 @@ def read_question(question: Question, workload: Workload) -> AskedGrid:
         )
     catalog = load_catalog(question.facts)
     where = _everywhere(catalog) if question.device is None else _named(catalog, question)
-    return _asked(question, workload, catalog, where)
+    asked = _asked(question, workload, catalog, where)
+    return _at_largest(asked) if question.takes_largest else asked
+
+
+def _at_largest(asked: AskedGrid) -> AskedGrid:
+    """The same question at the largest batches that fit."""
+    if asked.question.device is None:
+        raise InvalidInputError(
+            "`--batch max` is of a device, and none is named", hint="add --device a100,4090"
+        )
+    if asked.grid.axes.has_load:
+        raise InvalidInputError(
+            "an engine chooses its batch by the requests that come",
+            hint="leave --batch max out, or the requests",
+        )
+
+    def cells_at(batches: Sequence[int]) -> tuple[GridCell, ...]:
+        grid = asked.grid.along(replace(asked.grid.axes, batches=batches))
+        steps = simulate(grid.cases, calibration=asked.calibration)
+        return grid_of(grid, steps, asked.calibration.name).cells
+
+    axes = replace(asked.grid.axes, batches=largest_batches(cells_at))
+    return replace(asked, grid=asked.grid.along(axes))
 
 
 def no_figure(grid: PredictionGrid, *, is_ranking: bool) -> PacelineError | None:
@@ -386,6 +417,9 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     yield from filter(None, (usual, habit_words(question.framework, habits)))
     if question.rewrite:
         yield f"run with {question.rewrite}"
+    if question.takes_largest:
+        chance = chance_text(grid.goal.memory_confidence)
+        yield f"the largest batch that fits at a chance of {chance}, within 1 %"
     if "offload=optimizer" in question.rewrite:
         yield "the update on the host ends with its copies"
     if question.sharding not in UNSTATED_SHARDINGS:
@@ -451,9 +485,7 @@ def _range_hint(most: int) -> str:
 
 def _trimmed(cells: Sequence[GridCell]) -> Iterator[GridCell]:
     """The cells of each device, count and way up to the first that does not fit."""
-    for _, group in groupby(
-        cells, key=lambda c: (c.device, c.num_devices, c.precision, c.compiler)
-    ):
+    for _, group in groupby(cells, key=row_of_cell):
         for cell in group:
             yield cell
             if cell.status == "out of memory":

@@ -61,7 +61,10 @@ def register(app: Commands) -> None:
     api.predict,
     model=common.Model,
     device=common.Devices,
-    batch=Annotated[str | None, Option("Items per device; several with commas.", "1,8,32")],
+    batch=Annotated[
+        str | None,
+        Option("Items per device, several with commas; or the largest that fits.", "1,8,32|max"),
+    ],
     devices=Annotated[str | None, Option("Device count; several with commas.", "1,2,4,8")],
     machine=Annotated[
         str | None,
@@ -102,7 +105,7 @@ def predict(
     grid = api.predict(
         model,
         device=device,
-        batch=common.whole_numbers(batch, "batch"),
+        batch="max" if batch == "max" else common.whole_numbers(batch, "batch"),
         devices=common.whole_numbers(devices, "device count"),
         **options,
     )

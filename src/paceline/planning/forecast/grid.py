@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Catalog
+from paceline.model.graph.costs import Platform
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.memory.memory_fit import chance_to_fit, quantile_bytes
@@ -40,6 +41,7 @@ from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.configurations import DeviceSupport, why_unusable
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.simulation.memory_kinds import memory_of_kind
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
 from paceline.values import dataclass
@@ -55,6 +57,24 @@ _SETTLED_FRAC = 0.98
 _ENGINE_MEMORY_FRAC = 0.9
 
 Status = Literal["fits", "out of memory", "abstained"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryParts:
+    """Whose the memory of one device is at the peak; the parts sum to the median.
+
+    Attributes:
+        weights_bytes: Parameters as they are stored.
+        optimizer_bytes: States of the optimizer, master weights included.
+        process_bytes: The driver's context, libraries, and what the allocator adds.
+        rest_bytes: Of training gradients and activations, of inference caches and activations;
+            work space too.
+    """
+
+    weights_bytes: float
+    optimizer_bytes: float
+    process_bytes: float
+    rest_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +100,7 @@ class GridCell:
         energy_j_per_sample: Device energy; None if the power is unknown.
         energy_interval_j_per_sample: Of that; None likewise.
         memory_bytes: Peak on one device: low, median, 95 % bound.
+        memory_parts: Whose the median is.
         memory_capacity_bytes: What one device has; infinite for a CPU, whose machine is not said.
         chance_memory: Chance to fit.
         bound: What holds it back, as a word.
@@ -93,6 +114,7 @@ class GridCell:
     compiler: str
     status: Status
     memory_bytes: Interval
+    memory_parts: MemoryParts
     memory_capacity_bytes: float
     chance_memory: float
     bound: str
@@ -351,12 +373,28 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         compiler=configuration.compiler,
         status=_status(reason, fits=bool(grid.fits[row])),
         memory_bytes=memory,
+        memory_parts=_memory_parts(steps, row, configuration.platform),
         memory_capacity_bytes=capacity,
         chance_memory=chance_to_fit(capacity, memory.mid, memory.high),
         bound=steps.bound_word(row),
         reason=reason,
     )
     return cell if reason else _with_figures(cell, grid, row)
+
+
+def _memory_parts(steps: Steps, row: int, platform: Platform) -> MemoryParts:
+    whole = float(steps.memory_mid_bytes[row])
+    live = memory_of_kind(whole, "allocated", platform=platform)
+    weights, state = (
+        float(np.nan_to_num(column[row]))
+        for column in (steps.parameter_bytes, steps.optimizer_state_bytes)
+    )
+    return MemoryParts(
+        weights_bytes=weights,
+        optimizer_bytes=state,
+        process_bytes=whole - live,
+        rest_bytes=max(live - weights - state, 0.0),
+    )
 
 
 def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:

@@ -11,7 +11,7 @@ from paceline.reporting.figures import duration_range, memory_share, number_rang
 from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, table_width, text_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_count, format_duration, format_significant
+from paceline.units import format_bytes, format_count, format_duration, format_significant
 
 if TYPE_CHECKING:
     from paceline.planning.forecast.grid import GridCell, PredictionGrid
@@ -132,7 +132,9 @@ def grid_markdown(grid: PredictionGrid) -> str:
     parts = [f"# {_title(grid)}", predicted_headline(grid), assumptions]
     for cells in _by_device(grid):
         parts += [f"## {_device_title(cells)}", markdown_table(_device_table(grid, cells))]
-        notes = (*_reasons(cells), "" if _has_counts(cells) else _energy_note(cells))
+        notes = _reasons(cells)
+        if not _has_counts(cells):
+            notes += [f"memory: {_memory_words(grid, cells)}", _energy_note(cells)]
         parts.append("\n".join(f"- {note}" for note in notes if note))
     return "\n\n".join(part for part in parts if part)
 
@@ -273,8 +275,27 @@ def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str
         else [batch_table(cells, unit)]
     )
     shown = "\n\n".join(text_table(table, width=width) for table in tables)
-    notes = filter(None, (*_reasons(cells), "" if _has_counts(cells) else _energy_note(cells)))
-    return "\n".join((_device_title(cells), shown, *notes))
+    notes = _reasons(cells)
+    if not _has_counts(cells):
+        notes += [*labelled("memory", (_memory_words(grid, cells),), width), _energy_note(cells)]
+    return "\n".join((_device_title(cells), shown, *filter(None, notes)))
+
+
+def _memory_words(grid: PredictionGrid, cells: Sequence[GridCell]) -> str:
+    """Whose the memory is at the largest batch that fits, or else at the smallest."""
+    fitting = [cell for cell in cells if cell.status != "out of memory"]
+    cell = fitting[-1] if fitting else cells[0]
+    parts = cell.memory_parts
+    rest = "gradients" if grid.task == "train" else "caches"
+    named = {
+        "weights": parts.weights_bytes,
+        "optimizer states": parts.optimizer_bytes,
+        f"{rest} and activations": parts.rest_bytes,
+        "driver, libraries and allocator": parts.process_bytes,
+    }
+    told = ", ".join(f"{name} {format_bytes(size)}" for name, size in named.items() if size)
+    whole = format_bytes(cell.memory_bytes.mid)
+    return f"{whole} in the median at batch {cell.batch_per_device}: {told}"
 
 
 def _side_by_side(cells: Sequence[GridCell], sample_unit: str, width: int) -> list[list[GridCell]]:
