@@ -1,4 +1,4 @@
-"""`predict --batch max`, and whose the memory of a device is."""
+"""`predict --batch max`, whose the memory of a device is, and which share of its peak is used."""
 
 import pytest
 
@@ -83,3 +83,26 @@ def test_devices_that_share_the_state_hold_a_part_each() -> None:
     two, eight = parts(2), parts(8)
     assert eight.optimizer_bytes == pytest.approx(two.optimizer_bytes / 4, rel=0.01)
     assert eight.weights_bytes == pytest.approx(two.weights_bytes / 4, rel=0.01)
+
+
+@pytest.mark.parametrize("model", ["gpt2", "vit_b_16"])
+def test_what_is_repeated_counts_in_the_time_and_not_in_the_share_of_the_peak(model: str) -> None:
+    """Model FLOP are those of the model, whatever is kept (PaLM, arXiv:2204.02311, appendix B)."""
+
+    def asked(checkpointing: str):
+        (cell,) = predict(model, device="a100", batch=(8,), checkpointing=checkpointing).cells
+        return cell
+
+    kept, repeated = asked("none"), asked("full")
+    assert repeated.step_s.mid > 1.15 * kept.step_s.mid
+    flop = [cell.mfu_frac * cell.step_s.mid for cell in (kept, repeated)]
+    assert flop[1] == pytest.approx(flop[0], rel=1e-6)
+
+
+def test_the_share_of_the_peak_is_that_of_six_flop_a_parameter_and_token() -> None:
+    """The usual count (Kaplan et al., arXiv:2001.08361), attention and the embedding aside."""
+    grid = predict("llama-3-8b", device="h100", batch=(4,), devices=(8,), seq=512)
+    (cell,) = grid.cells
+    tokens_per_s = cell.samples_per_s.mid / 8
+    counted = 6 * grid.num_parameters * tokens_per_s / 989.4e12
+    assert cell.mfu_frac == pytest.approx(counted, rel=0.06)

@@ -52,7 +52,7 @@ class Steps:
         weights_s: Of that, all but what grows with the context.
         prompt_exchange_s: What ranks exchange in reading one prompt; zero without others.
         token_exchange_s: In a step that writes a token for every request, waiting included.
-        flop: Of one microbatch on one rank.
+        flop: Of the model, in one microbatch on one rank; what is recomputed is not counted twice.
         energy_j: Of one device over one microbatch, or one batch of inference.
         power_w: Mean power of a device.
         memory_low_bytes: Peak of the fullest rank's process, lower end of its 80 % interval.

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Catalog
+from paceline.dtypes import find_precision
 from paceline.model.graph.costs import Platform
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
@@ -97,6 +98,8 @@ class GridCell:
         latency_s: Per output token of a generation, else of one batch; None in training.
         ttft_s: Time to first token; None where it does not apply.
         efficiency_frac: Throughput against so many single devices.
+        mfu_frac: Model FLOP per second over a device's dense peak; None where no peak is known, and
+            of generation, which memory holds back.
         energy_j_per_sample: Device energy; None if the power is unknown.
         energy_interval_j_per_sample: Of that; None likewise.
         memory_bytes: Peak on one device: low, median, 95 % bound.
@@ -124,6 +127,7 @@ class GridCell:
     latency_s: Interval | None = None
     ttft_s: Interval | None = None
     efficiency_frac: float | None = None
+    mfu_frac: float | None = None
     energy_j_per_sample: float | None = None
     energy_interval_j_per_sample: Interval | None = None
     tensor_degree: int = 1
@@ -416,9 +420,20 @@ def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
         latency_s=_around(steps.per_token_s[row], log_sigma) if is_inference else None,
         ttft_s=_around(steps.first_token_s[row], log_sigma) if is_inference else None,
         efficiency_frac=alone_s / step.mid,
+        mfu_frac=_mfu_frac(grid, row, step.mid),
         energy_j_per_sample=energy_j,
         energy_interval_j_per_sample=energy_interval_of(energy_j, log_sigma),
     )
+
+
+def _mfu_frac(grid: _Grid, row: int, step_s: float) -> float | None:
+    asked = grid.asked
+    place, _, number = np.unravel_index(row, asked.shape)
+    precision = find_precision(asked.configured[int(number)].configuration.precision)
+    peak = asked.places[int(place)].device.dense_peak_flop_per_s(precision)
+    if peak is None or asked.workload.generates:
+        return None
+    return float(grid.steps.flop[row]) / step_s / peak
 
 
 def _why_no_figure(grid: _Grid, row: int, memory: Interval, capacity_bytes: float) -> str:

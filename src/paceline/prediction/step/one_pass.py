@@ -286,7 +286,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> PassPredicti
         compute_bound_s=times.compute_bound_s,
         bandwidth_bound_s=times.bandwidth_bound_s,
         roofline_s=times.roofline_s,
-        flop=_total_flop(lowered, points),
+        flop=_model_flop(lowered, points),
         memory_low_bytes=low_b,
         memory_mid_bytes=mid_b,
         memory_high_bytes=high_b,
@@ -298,9 +298,11 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> PassPredicti
     )
 
 
-def _total_flop(lowered: LoweredPass, points: Points) -> FloatArray:
+def _model_flop(lowered: LoweredPass, points: Points) -> FloatArray:
+    """FLOP that the model itself asks for: what backward repeats of forward is not among them."""
     costs = lowered.costs
-    flop: FloatArray = monomials(points.batch, points.seq) @ (costs.count @ costs.flop)
+    count = costs.count * (costs.phase != Phase.RECOMPUTE)
+    flop: FloatArray = monomials(points.batch, points.seq) @ (count @ costs.flop)
     return flop
 
 

@@ -11,7 +11,13 @@ from paceline.reporting.figures import duration_range, memory_share, number_rang
 from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, table_width, text_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_bytes, format_count, format_duration, format_significant
+from paceline.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_percent,
+    format_significant,
+)
 
 if TYPE_CHECKING:
     from paceline.planning.forecast.grid import GridCell, PredictionGrid
@@ -208,8 +214,9 @@ def batch_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
         *((Column(title="per token"), Column(title="first token")) if has_latency else ()),
         Column(title="memory", is_number=True),
         Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=1),
-        Column(title="bound by", drop_order=3),
-        Column(title="how", drop_order=2),
+        *([] if has_latency else [Column(title="MFU", is_number=True, drop_order=2)]),
+        Column(title="bound by", drop_order=4),
+        Column(title="how", drop_order=3),
     ]
     return Table(
         columns=tuple(columns),
@@ -234,6 +241,7 @@ def _batch_cells(cell: GridCell, *, has_latency: bool) -> tuple[str, ...]:
         *latency,
         memory,
         _energy(cell),
+        *([] if has_latency else [_share(cell.mfu_frac)]),
         cell.bound if cell.status == "fits" else ABSENT,
         f"{cell.precision} {cell.compiler}",
     )
@@ -286,11 +294,12 @@ def _memory_words(grid: PredictionGrid, cells: Sequence[GridCell]) -> str:
     fitting = [cell for cell in cells if cell.status != "out of memory"]
     cell = fitting[-1] if fitting else cells[0]
     parts = cell.memory_parts
-    rest = "gradients" if grid.task == "train" else "caches"
+    is_answered = any(one.ttft_s is not None for one in cells)
+    rest = "gradients and " if grid.task == "train" else "caches and " if is_answered else ""
     named = {
         "weights": parts.weights_bytes,
         "optimizer states": parts.optimizer_bytes,
-        f"{rest} and activations": parts.rest_bytes,
+        f"{rest}activations": parts.rest_bytes,
         "driver, libraries and allocator": parts.process_bytes,
     }
     told = ", ".join(f"{name} {format_bytes(size)}" for name, size in named.items() if size)
@@ -422,6 +431,10 @@ def _rate(cell: GridCell) -> str:
 
 def _rough_mark(cell: GridCell) -> str:
     return f"{_ROUGH[0]} " if cell.is_rough else ""
+
+
+def _share(frac: float | None) -> str:
+    return ABSENT if frac is None else format_percent(frac)
 
 
 def _energy(cell: GridCell) -> str:
