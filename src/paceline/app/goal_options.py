@@ -53,6 +53,8 @@ class PlanOptions(TypedDict, total=False):
     memory_confidence: str | float
     objective: str
     hour_value: str | float
+    storage: str | float
+    egress: str | float
     strategies: str
     ideal: bool
     precision: str

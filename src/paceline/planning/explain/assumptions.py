@@ -9,6 +9,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
 from paceline.planning.explain.wording import cost_value_text, matters_text, plural
 from paceline.planning.goal.amounts import is_generation
+from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.rewrites import OF_A_SEARCH, habit_words, usual_words
 from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
@@ -62,6 +63,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _prices(search),
         _electricity(search),
         _setup(search),
+        _beside_machines(search.goal),
         _spot(search, selection.best),
         _beside_steps(search, selection.best),
         _own_measurements(search),
@@ -69,6 +71,16 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _input_side(search),
     )
     return tuple(sentence for sentence in found if sentence)
+
+
+def _beside_machines(goal: Goal) -> str:
+    """What is paid beside machines, in words; empty where nothing is stated."""
+    stated = (
+        f"{format_bytes(goal.storage_bytes)} on the provider's disks" if goal.storage_bytes else "",
+        f"{format_bytes(goal.egress_bytes)} taken out at the end" if goal.egress_bytes else "",
+    )
+    told = " and ".join(filter(None, stated))
+    return f"the cost includes {told}" if told else ""
 
 
 def goal_text(search: Search) -> str:
@@ -277,7 +289,11 @@ def _setup(search: Search) -> str:
     if search.job.amount.items_per_epoch is None or search.places.is_owned.all():
         return ""
     minutes = format_duration(search.question.options.setup_s)
-    return f"{minutes} to set up a rented machine, paid; storage and traffic not counted"
+    goal = search.goal
+    stated = {"storage": goal.storage_bytes, "traffic": goal.egress_bytes}
+    missing = " and ".join(what for what, size in stated.items() if size is None)
+    left_out = f"; {missing} not counted" if missing else ""
+    return f"{minutes} to set up a rented machine, paid{left_out}"
 
 
 def _spot(search: Search, best: int) -> str:

@@ -120,6 +120,15 @@ def _of_endless(goal: Goal, work: Work, job: Job) -> tuple[_Refusal, ...]:
             why="a service has no end" if is_service else "no amount of work is known",
             hint="state a --latency" if is_service else "say how much with --samples and --epochs",
         ),
+        *(
+            _Refusal(
+                is_stated=size is not None and job.amount.items_per_epoch is None,
+                option=option,
+                why="it is paid for a whole job, and this has no end",
+                hint="say how much is to be done, or leave it out",
+            )
+            for option, size in (("--storage", goal.storage_bytes), ("--egress", goal.egress_bytes))
+        ),
     )
 
 

@@ -34,10 +34,12 @@ from paceline.simulation.queue.load import Lengths, check_rate
 from paceline.stack.engines import USUAL_LOOP, EngineProfile
 from paceline.stack.trainers import loop_of, release_in
 from paceline.units import (
+    format_bytes,
     format_count,
     format_duration,
     format_percent,
     format_usd,
+    parse_bytes,
     parse_count,
     parse_duration_s,
     parse_power_w,
@@ -179,6 +181,14 @@ class Goal:
         "tp, pp, cp, ep, interleaved. Others are left out.",
         "dp,fsdp,tp",
         default=(), read=read_kinds, check=known("kind of strategy", STRATEGY_KINDS),
+    )  # fmt: skip
+    storage_bytes: float | None = typed(
+        "storage", "Kept on the provider's disks while it runs, and paid.", "150GB",
+        read=parse_bytes, show=format_bytes, check=above_zero,
+    )  # fmt: skip
+    egress_bytes: float | None = typed(
+        "egress", "Taken out at the end, and paid.", "10GB",
+        read=parse_bytes, show=format_bytes, check=above_zero,
     )  # fmt: skip
     is_ideal: bool = typed(
         "ideal",

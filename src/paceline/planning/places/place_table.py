@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 
 import numpy as np
@@ -10,9 +10,15 @@ import numpy.typing as npt
 
 from paceline.catalog.entities import Device
 from paceline.model.graph.graph import FloatArray
+from paceline.planning.places.interruption import MONTH_S
 from paceline.planning.places.own_machines import machine_power_w
 from paceline.planning.places.places import Place
-from paceline.planning.places.price import RentalTerms, rental_terms
+from paceline.planning.places.price import (
+    RentalTerms,
+    rental_terms,
+    storage_usd_per_byte_month,
+    traffic_out_usd_per_byte,
+)
 from paceline.values import dataclass
 
 IntArray = npt.NDArray[np.int64]
@@ -41,6 +47,9 @@ class PlaceTable:
         price_log_sigma: Standard deviation of log price, from its age.
         interruption_frac_per_month: Chance that one machine is taken back; 0 on demand.
         wait_s: Unpaid wait for a new machine after that.
+        storage_usd_per_s: What the job's files on the provider's disks cost; 0 where none are
+            stated.
+        egress_usd: What taking its results out costs, likewise.
         input_samples_per_s: What one machine's input side delivers to all its devices; infinite
             where it is taken to keep up.
     """
@@ -62,6 +71,8 @@ class PlaceTable:
     price_log_sigma: FloatArray
     interruption_frac_per_month: FloatArray
     wait_s: FloatArray
+    storage_usd_per_s: FloatArray
+    egress_usd: FloatArray
     input_samples_per_s: FloatArray
 
     @classmethod
@@ -95,6 +106,8 @@ class PlaceTable:
             price_log_sigma=zeros,
             interruption_frac_per_month=zeros,
             wait_s=zeros,
+            storage_usd_per_s=zeros,
+            egress_usd=zeros,
             input_samples_per_s=np.full(num, np.inf),
         )
 
@@ -106,6 +119,8 @@ def place_table(
     *,
     today: date,
     setup_s: float,
+    storage_bytes: float = 0.0,
+    egress_bytes: float = 0.0,
 ) -> PlaceTable:
     """The columns of some places.
 
@@ -115,6 +130,8 @@ def place_table(
         input_samples_per_s: What the input side of each place delivers.
         today: The day on which the age of a price counts.
         setup_s: Of a rented machine.
+        storage_bytes: Kept on the provider's disks while the job runs.
+        egress_bytes: Taken out at the end.
     """
     row = {device.name: index for index, device in enumerate(devices)}
     terms = [place_terms(place, today=today) for place in places]
@@ -140,8 +157,20 @@ def place_table(
         price_log_sigma=column([t.price_log_sigma for t in terms]),
         interruption_frac_per_month=column([t.interruption_frac_per_month[1] for t in terms]),
         wait_s=column([t.wait_s for t in terms]),
+        storage_usd_per_s=_charged(storage_bytes, places, storage_usd_per_byte_month) / MONTH_S,
+        egress_usd=_charged(egress_bytes, places, traffic_out_usd_per_byte),
         input_samples_per_s=column(input_samples_per_s),
     )
+
+
+def _charged(
+    num_bytes: float, places: Sequence[Place], usd_per_byte: Callable[[str], float | None]
+) -> FloatArray:
+    """What so many bytes cost in each place; nothing where none are stated."""
+    if not num_bytes:
+        return np.zeros(len(places))
+    charges = [0.0 if p.is_owned else usd_per_byte(p.offer.cloud) for p in places]
+    return num_bytes * np.array([np.nan if one is None else one for one in charges])
 
 
 def num_devices(place: Place) -> int:

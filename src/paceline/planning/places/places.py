@@ -27,6 +27,7 @@ from paceline.planning.places.own_machines import (
     offered_device,
     owned_offers,
 )
+from paceline.planning.places.price import storage_usd_per_byte_month, traffic_out_usd_per_byte
 from paceline.planning.places.support import platform_of
 from paceline.stack.devices import newest_stack, why_unsupported
 from paceline.stack.engines import no_kernels
@@ -251,6 +252,17 @@ def _filtered(
         return _reject(
             offer, "licence", "the driver licence of consumer cards excludes data centres"
         )
+    return _uncharged(offer, goal)
+
+
+def _uncharged(offer: Offer, goal: Goal) -> Rejection | None:
+    """Why what is stated beside the machines cannot be priced with a provider, if it cannot."""
+    for what, size, charge in (
+        ("storage", goal.storage_bytes, storage_usd_per_byte_month),
+        ("traffic out", goal.egress_bytes, traffic_out_usd_per_byte),
+    ):
+        if size is not None and charge(offer.cloud) is None:
+            return _reject(offer, "unknown charge", f"what it charges for {what} is not known")
     return None
 
 

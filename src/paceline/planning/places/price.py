@@ -355,9 +355,18 @@ def _billing_note(offer: Offer, row: dict[str, str]) -> tuple[str, ...]:
 
 def traffic_out_usd_per_byte(cloud: str) -> float | None:
     """What a provider charges for traffic out; nothing at one's own, None where unknown."""
+    return _charge_of(cloud, "egress_usd_per_gb")
+
+
+def storage_usd_per_byte_month(cloud: str) -> float | None:
+    """What a provider charges for its disks; nothing at one's own, None where unknown."""
+    return _charge_of(cloud, "storage_usd_per_gb_month")
+
+
+def _charge_of(cloud: str, column: str) -> float | None:
     if cloud == OWN:
         return 0.0
-    return _per_byte(_billing_rows().get(cloud, {}).get("egress_usd_per_gb", ""))
+    return _per_byte(_billing_rows().get(cloud, {}).get(column, ""))
 
 
 def _per_byte(usd_per_gb: str) -> float | None:

@@ -289,8 +289,10 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
         for place in found.places
     ]
     return place_table(
-        found.places, devices, fed, today=question.today, setup_s=question.options.setup_s
-    )
+        found.places, devices, fed, today=question.today, setup_s=question.options.setup_s,
+        storage_bytes=question.goal.storage_bytes or 0.0,
+        egress_bytes=question.goal.egress_bytes or 0.0,
+    )  # fmt: skip
 
 
 def _candidates(

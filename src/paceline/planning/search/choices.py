@@ -271,8 +271,7 @@ def time_interval(search: Search, row: int) -> Interval:
 def cost_interval(search: Search, row: int) -> Interval:
     """The age of the price adds to the spread of the run."""
     evaluation = search.evaluation
-    mid = float(evaluation.cost_usd[row])
-    run = mid * float(evaluation.run_s[row] / evaluation.time_s[row])
+    mid, run = float(evaluation.cost_usd[row]), float(evaluation.spread_usd[row])
     spread = interval_of(run, float(evaluation.cost_log_sigma[row]))
     return Interval(low=mid - run + spread.low, mid=mid, high=mid - run + spread.high)
 

@@ -50,7 +50,8 @@ class Evaluation:
         run_s: Of it, what scales with the step.
         billed_s: Paid time of each machine; NaN likewise.
         usd_per_hour: Of all machines; NaN without a price.
-        cost_usd: To done; NaN as above.
+        cost_usd: To done, files kept and taken out included; NaN as above.
+        spread_usd: Of it, what scales with the step; NaN likewise.
         usd_per_million: Per million samples, without set-up.
         energy_j_per_sample: Device energy; NaN if the power is unknown.
         power_w: Rated power of all devices; NaN if unknown.
@@ -70,6 +71,7 @@ class Evaluation:
     billed_s: FloatArray
     usd_per_hour: FloatArray
     cost_usd: FloatArray
+    spread_usd: FloatArray
     usd_per_million: FloatArray
     energy_j_per_sample: FloatArray
     power_w: FloatArray
@@ -105,7 +107,9 @@ def evaluate(
     bill = _bill(candidates, places, num_steps, steps.step_s, checkpointing, overheads)
     samples_per_s = candidates.global_batch * amount.samples_per_item / steps.step_s
     usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
-    cost_usd = bill.billed_s * usd_per_hour / HOUR_S
+    paid_usd = bill.billed_s * usd_per_hour / HOUR_S
+    paid_usd = paid_usd + places.storage_usd_per_s[candidates.place] * bill.time_s
+    cost_usd = paid_usd + places.egress_usd[candidates.place]
     usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
     pareto_time, pareto_cost = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour,
@@ -123,6 +127,7 @@ def evaluate(
         billed_s=bill.billed_s,
         usd_per_hour=usd_per_hour,
         cost_usd=cost_usd,
+        spread_usd=paid_usd * bill.run_s / bill.time_s,
         usd_per_million=usd_per_million,
         energy_j_per_sample=_energy_j_per_sample(candidates, places, forecast, amount),
         power_w=candidates.num_devices * places.tdp_w[candidates.place],
@@ -327,8 +332,7 @@ def _spent(evaluation: Evaluation, amount: Amount) -> tuple[FloatArray, FloatArr
     """
     e = evaluation
     if amount.items_per_epoch is not None:
-        run_usd = e.cost_usd * e.run_s / e.time_s
-        return e.cost_usd - run_usd, run_usd, e.cost_log_sigma
+        return e.cost_usd - e.spread_usd, e.spread_usd, e.cost_log_sigma
     none = np.zeros_like(e.starved_s)
     if amount.samples_per_s is None:
         return none, e.pareto_cost, e.cost_log_sigma
