@@ -8,7 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from paceline.app.requests.largest_batch import largest_batches, largest_cells, row_of_cell
 from paceline.app.requests.plan_request import check_length, read_calibration, read_compiler
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
@@ -28,6 +27,7 @@ from paceline.planning.forecast.grid_jobs import (
     GridCases,
     grid_cases,
 )
+from paceline.planning.forecast.largest_batch import largest_batches, largest_cells, row_of_cell
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
