@@ -38,8 +38,8 @@ Rewrite = Annotated[
     Option(
         metavar="SETTINGS",
         help="Run it another way: checkpointing=full, attention=math, LoRA adapters (lora_rank=8), "
-        "freeze layers (frozen=except:fc), frozen_weights=int4, offload=optimizer, "
-        "accumulates=yes, optimizer_kernel=fused, …; several with commas.",
+        "freeze layers (frozen=except:fc), frozen_weights=int4, objective=dpo, "
+        "offload=optimizer, accumulates=yes, optimizer_kernel=fused, …; several with commas.",
         default="",
     ),
 ]

@@ -30,6 +30,7 @@ from paceline.model.graph.graph import (
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import memory_table
+from paceline.model.objectives import with_models_beside
 from paceline.model.rewrite.adapters import with_adapters
 from paceline.model.rewrite.attention import with_wide_softmax
 from paceline.model.rewrite.autocast import autocast, narrowed, with_narrow_weights
@@ -131,6 +132,7 @@ def _rewritten(graph: Graph, configuration: Configuration) -> Program:
     once = replace(
         configuration, checkpointing="none", checkpoint_blocks="1", checkpoint_inputs="freed",
         offload="none", accumulates=False, gradient_buffers=0, update="after",
+        objective="next-token",
     )  # fmt: skip
     program = _at_precision(graph, once)
     if configuration.checkpointing != "none":
@@ -139,6 +141,7 @@ def _rewritten(graph: Graph, configuration: Configuration) -> Program:
             program, configuration.checkpointing, segments, configuration.checkpoint_inputs
         )
     program = fused(program, configuration)
+    program = with_models_beside(program, configuration, len(graph.storages.owner))
     program = _offloaded(program, configuration)
     return _with_gradients(program, configuration)
 

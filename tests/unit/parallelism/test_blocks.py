@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,14 +33,18 @@ def costs_of(
     device: str = "A100 SXM4 80GB",
     batches: tuple[float, ...] = BATCHES,
     log_shift: float = 0.0,
+    tensor: int = 1,
+    **settings: Any,
 ) -> BlockCosts:
     link = LinkTable.from_links([make_link()])
     return block_costs(
         graph,
-        Configuration(checkpointing=checkpointing, training_format="half-weights"),
+        Configuration(checkpointing=checkpointing, training_format="half-weights", **settings),
         DeviceTable.from_devices([find_device(load_catalog(), device)]),
         Points(batch=np.array(batches), seq=np.full(len(batches), SEQ)),
-        TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=link, node_link=link),
+        TensorGroup(
+            shape=SplitShape(tensor=tensor), ranks_per_node=8, device_link=link, node_link=link
+        ),
         calibration=replace(builtin_calibration(), device_log_shift={device: log_shift}),
     )
 
@@ -80,6 +85,23 @@ def test_what_the_user_measured_of_a_device_holds_for_each_of_its_blocks(gpt2) -
     for name in ("forward_s", "backward_s", "weight_s"):
         assert getattr(slower, name) == pytest.approx(1.5 * getattr(plain, name), rel=1e-5)
     assert np.array_equal(slower.forward_host_s, plain.forward_host_s)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "block"])
+def test_tensor_ranks_talk_as_often_as_models_beside_them_run(gpt2, checkpointing) -> None:
+    """A frozen reference sums in forward as the model does, a critic in both passes as well."""
+    alone, dpo, ppo = (
+        costs_of(gpt2, checkpointing, tensor=2, objective=name).tensor_s
+        for name in ("next-token", "dpo", "ppo")
+    )
+    forward = dpo - alone
+    backward = alone - forward
+    assert (forward[:, layers_of(costs_of(gpt2, "none"))] > 0).all()
+    # Forward and backward of a layer sum equally often, and what is recomputed sums once more.
+    layers = layers_of(costs_of(gpt2, "none"))
+    ratio = 1.0 if checkpointing == "none" else 2.0
+    assert np.allclose(backward[:, layers], ratio * forward[:, layers])
+    assert np.allclose(ppo, 2.0 * alone + 4.0 * forward)
 
 
 def test_alike_layers_keep_alike(gpt2) -> None:

@@ -58,6 +58,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     ],
     "inference_format": [{"inference_format": "autocast"}],
     "accumulates": [{"accumulates": True}],
+    "objective": [{"objective": name} for name in ("dpo", "ppo")],
     "gradient_buffers": [{"gradient_buffers": 10**8}],
     "update": [{"update": "in-backward"}],
     "frozen_weights": [

@@ -344,12 +344,32 @@ def test_peft_widens_what_bitsandbytes_does_not_quantise(
     assert reading(**cells).configuration.training_format == training_format
 
 
-def test_objectives_with_more_models_than_one_are_known_roughly() -> None:
+def test_steps_that_write_answers_or_run_other_models_are_known_roughly() -> None:
     said = {"framework": "HF Trainer", "extra": "finetuning=full"}
     assert reading(**said).configuration.peaks == "derived"
-    assert reading(**said, compiler_flags="DPO; zero2").configuration.peaks == "rough"
+    assert reading(**said, compiler_flags="DPO; zero2").configuration.peaks == "derived"
+    assert reading(**said, compiler_flags="distillation").configuration.peaks == "rough"
     said["extra"] += ";objective=ppo"
     assert reading(**said).configuration.peaks == "rough"
+
+
+@pytest.mark.parametrize(
+    ("said", "objective", "sequences"),
+    [
+        ({"compiler_flags": "DPO; zero2"}, "dpo", 8),
+        ({"framework": "TRL DPOTrainer"}, "dpo", 8),
+        ({"compiler_flags": "ORPO"}, "next-token", 8),
+        ({"compiler_flags": "KTO"}, "kto", 4),
+        ({"compiler_flags": "full fine-tuning"}, "next-token", 4),
+    ],
+)
+def test_objectives_and_their_pairs_are_read(
+    said: dict[str, str], objective: str, sequences: int
+) -> None:
+    cells = {"framework": "HF Trainer", "extra": "finetuning=full", "batch_per_gpu": "4"} | said
+    found = reading(**cells)
+    assert found.configuration.objective == objective
+    assert found.batch_per_gpu == sequences
 
 
 def test_deepspeed_keeps_fp32_masters_wherever_a_row_names_it() -> None:

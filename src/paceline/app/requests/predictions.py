@@ -32,7 +32,13 @@ from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
-from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite, habit_words, usual_words
+from paceline.planning.goal.rewrites import (
+    OF_A_PREDICTION,
+    check_rewrite,
+    habit_words,
+    run_words,
+    usual_words,
+)
 from paceline.planning.goal.service import service_of
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.cases import Cases
@@ -416,7 +422,7 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     habits = next((job.habits for job in grid.cases.jobs if job.habits), ())
     yield from filter(None, (usual, habit_words(question.framework, habits)))
     if question.rewrite:
-        yield f"run with {question.rewrite}"
+        yield run_words(question.rewrite)
     if question.takes_largest:
         chance = chance_text(grid.goal.memory_confidence)
         yield f"the largest batch that fits at a chance of {chance}, within 1 %"

@@ -43,6 +43,7 @@ from paceline.planning.goal.rewrites import (
     OF_A_SEARCH,
     check_rewrite,
     habit_words,
+    run_words,
     usual_words,
     with_usual,
 )
@@ -473,4 +474,4 @@ def _ways(configuration: Configuration, question: ScalingQuestion) -> Sequence[s
     rewrite = question.rewrite
     usual = usual_words(question.framework, rewrite, is_training=True, leaving=OF_A_SEARCH)
     how = f"{configuration.precision} {configuration.compiler}"
-    return [how, *filter(None, (rewrite and f"run with {rewrite}", usual))]
+    return [how, *filter(None, (run_words(rewrite), usual))]

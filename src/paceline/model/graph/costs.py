@@ -31,6 +31,7 @@ Loss = Literal[
 AdapterInputs = Literal["shared", "cast", "dropped"]
 CheckpointInputs = Literal["freed", "kept"]
 FrozenProducts = Literal["widened", "kept", "cast"]
+Objective = Literal["next-token", "dpo", "kto", "grpo", "ppo"]
 Peaks = Literal["measured", "derived", "lengths", "rough"]
 
 
@@ -104,6 +105,9 @@ class Configuration:
         adapter_inputs: What adapters read: what their layer reads (``shared``), an FP32 copy of it
             for FP32 adapters beside a narrow base (``cast``), or that after dropout, with its mask
             (``dropped``).
+        objective: What is trained for: the ``next-token`` or whatever else the graph has, or
+            preferences, for which frozen references, reward models and critics as large as the
+            model run beside it (`paceline.model.objectives`).
         peaks: How well the memory of the software that runs the step is known: its peaks were
             ``measured``, they are ``derived`` from the code of a trainer, the ``lengths`` of its
             texts are not known beside that, or they are ``rough``, as its pictures or its code are
@@ -140,6 +144,7 @@ class Configuration:
     results: Literal["held", "dropped"] = "held"
     widths: Literal["as-written", "padded"] = "as-written"
     adapter_inputs: AdapterInputs = "shared"
+    objective: Objective = "next-token"
     peaks: Peaks = "measured"
 
 

@@ -227,8 +227,8 @@ class Program:
             writes=_kept_accesses(self.writes, keep, number),
             stores=replace(
                 self.stores,
-                birth=_renumbered(self.stores.birth, number[stand_in]),
-                death=_renumbered(self.stores.death, number[stand_in]),
+                birth=renumbered(self.stores.birth, number[stand_in]),
+                death=renumbered(self.stores.death, number[stand_in]),
             ),
         )
 
@@ -246,8 +246,8 @@ class Program:
             writes=replace(self.writes, op=number[self.writes.op]),
             stores=replace(
                 self.stores,
-                birth=_renumbered(self.stores.birth, number),
-                death=_renumbered(self.stores.death, number),
+                birth=renumbered(self.stores.birth, number),
+                death=renumbered(self.stores.death, number),
             ),
         )
 
@@ -331,11 +331,29 @@ def take_stores(stores: Stores, rows: IntArray) -> Stores:
     )
 
 
-def _renumbered(ops: IntArray, number: IntArray) -> IntArray:
+def renumbered(ops: IntArray, number: IntArray) -> IntArray:
+    """Births or deaths by new numbers of ops; those before and after the pass stay as they are."""
     inside = (ops >= 0) & (ops != OUTLIVES)
-    renumbered = ops.copy()
-    renumbered[inside] = number[ops[inside]]
-    return renumbered
+    found = ops.copy()
+    found[inside] = number[ops[inside]]
+    return found
+
+
+def twin_accesses(accesses: Accesses, twin_op: IntArray, twin_store: IntArray) -> Accesses:
+    """What copies of ops touch: copies of storages where there are some, the same ones elsewhere.
+
+    Args:
+        accesses: Of all ops.
+        twin_op: Number of the copy of each op; -1 where there is none.
+        twin_store: The same of storages.
+    """
+    rows = np.flatnonzero(twin_op[accesses.op] >= 0)
+    storage = accesses.storage[rows]
+    return Accesses(
+        op=twin_op[accesses.op[rows]],
+        storage=np.where(twin_store[storage] >= 0, twin_store[storage], storage),
+        elements=accesses.elements[rows],
+    )
 
 
 def _accesses(

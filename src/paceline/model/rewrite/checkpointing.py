@@ -27,7 +27,6 @@ from paceline.model.graph.costs import Checkpointing, CheckpointInputs
 from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
 from paceline.model.graph.program import (
     OUTLIVES,
-    Accesses,
     BoolArray,
     Program,
     Stores,
@@ -36,6 +35,7 @@ from paceline.model.graph.program import (
     join_stores,
     take,
     take_stores,
+    twin_accesses,
 )
 from paceline.model.rewrite.saved_tensors import without_results
 from paceline.values import dataclass
@@ -221,9 +221,9 @@ def _recomputed(
         ops=join_ops(program.ops, ops),
         reads=join_accesses(
             replace(program.reads, storage=storage),
-            _twins(program.reads, twin_op, twin_store),
+            twin_accesses(program.reads, twin_op, twin_store),
         ),
-        writes=join_accesses(program.writes, _twins(program.writes, twin_op, twin_store)),
+        writes=join_accesses(program.writes, twin_accesses(program.writes, twin_op, twin_store)),
         stores=stores,
     )
 
@@ -295,13 +295,3 @@ def _with_twins(
         death=np.where(dropped[copied], twins.death, inner_death),
     )
     return join_stores(replace(stores, death=death), twins)
-
-
-def _twins(accesses: Accesses, twin_op: IntArray, twin_store: IntArray) -> Accesses:
-    rows = np.flatnonzero(twin_op[accesses.op] >= 0)
-    storage = accesses.storage[rows]
-    return Accesses(
-        op=twin_op[accesses.op[rows]],
-        storage=np.where(twin_store[storage] >= 0, twin_store[storage], storage),
-        elements=accesses.elements[rows],
-    )

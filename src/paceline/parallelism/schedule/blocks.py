@@ -20,6 +20,7 @@ from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import lowered_program, rewritten
 from paceline.model.memory_table import memory_table
+from paceline.model.objectives import models_beside
 from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.collectives.cluster import check_known
 from paceline.parallelism.collectives.links import LinkTable
@@ -493,7 +494,7 @@ def _shared_s(
 
     First all but tokens on their way to experts, then those. They stand between ops that need their
     result, so nothing hides them but the ring's. Recomputing a block repeats the calls of its
-    forward.
+    forward, and models beside the one that is trained make those of the passes that they run.
     """
     shared, calls, names = work.shared, work.shared.calls, work.names
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
@@ -504,13 +505,16 @@ def _shared_s(
     of_tokens = calls.axis == AXES.index("experts")
     repeats = configuration.checkpointing in ("block", "full")
     repeated = np.array([repeats and is_numbered(name) for name in names])
+    beside = models_beside(configuration.objective)
+    trained = 1 + beside.critics
     found = []
     for chosen in (~of_tokens, of_tokens):
         forward, backward = (
             _per_block(seconds, shared.block, chosen & part, len(names))
             for part in (shared.is_forward, ~shared.is_forward)
         )
-        found.append((forward, backward + np.where(repeated, forward, 0.0)))
+        passes = trained + beside.forward_passes
+        found.append((forward * passes, (backward + np.where(repeated, forward, 0.0)) * trained))
     (forward, backward), (out, back) = found
     return (forward, out), (backward, back)
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
+from paceline.model.objectives import models_beside
 from paceline.model.settings import read_settings
 from paceline.stack.trainers import usual_settings
 
@@ -91,6 +92,16 @@ def with_usual(
     usual = usual_settings(framework, is_training=is_training, trains_all=trains_all)
     said = [f"{name}={value}" for name, value in usual.items() if name not in leaving]
     return ",".join(filter(None, (*said, rewrite)))
+
+
+def run_words(rewrite: str) -> str:
+    """What is run another way, as an assumption; empty where nothing is.
+
+    >>> run_words("lora_rank=8"), run_words("objective=dpo").partition(": ")[0]
+    ('run with lora_rank=8', 'run with objective=dpo')
+    """
+    beside = models_beside(read_settings(rewrite, Configuration()).objective)
+    return ": ".join(filter(None, (rewrite and f"run with {rewrite}", beside.words)))
 
 
 def usual_words(

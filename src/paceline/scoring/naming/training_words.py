@@ -18,6 +18,7 @@ from paceline.scoring.tables import read_table
 from paceline.stack.trainers import trainer_of
 
 _NUMBER = re.compile(r"\d+(\.0+)?")
+_SIZE = re.compile(r"\d+(\.\d+)?")
 #: Ways of fine-tuning that train everything.
 _WHOLE = re.compile(r"full\b.*|pre-?training|none|continued.*", re.IGNORECASE)
 #: Remarks that only tables have which say how each row was trained.
@@ -56,8 +57,12 @@ _BITSANDBYTES = re.compile(r"\bbnb|bitsandbytes|\bnf4|\bfp4|llm\.int8", re.IGNOR
 #: Formats of an optimizer's states behind its name, and states that only weights of 16 bits have.
 _NARROW_STATES = re.compile(r"[ _-]+(?:(\d)[- ]?(bit)s?|(?=fp8\b))", re.IGNORECASE)
 _HALF_STATES = re.compile(r"\bb?f(?:p|loat)?16 states", re.IGNORECASE)
-#: Objectives that hold models beside the one that is trained, which nothing here counts.
-_MORE_MODELS = re.compile(r"\b(ppo|dpo|grpo|rlhf|kto|orpo|distill\w*)\b", re.IGNORECASE)
+#: Training on preferences, by the objective's name or that of its trainer; each item of some is a
+#: pair. Answers are written in the steps of others, and models of other sizes run in some.
+_OBJECTIVE = re.compile(r"\b(ppo|dpo|grpo|kto)(?:_?trainer|config)?\b", re.IGNORECASE)
+_PAIRED = re.compile(r"\b(dpo|orpo|simpo|cpo)(?:_?trainer|config)?\b", re.IGNORECASE)
+_UNCOUNTED = re.compile(r"\b(ppo|grpo|rlhf|distill\w*)\b", re.IGNORECASE)
+_NOTE_PAIRS = "its items are pairs, of two sequences each"
 #: Software of the same trainer that does not have PEFT prepare a quantised base.
 _UNPREPARED = re.compile(r"fms-acceleration|accelerated|llama-?factory", re.IGNORECASE)
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
@@ -88,6 +93,9 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     settings = _as_trained(usual, settings_of(remarks, kept))
     settings |= _kept_trained(remarks, row.get("compiler_flags", ""))
     settings |= _trained_whole(remarks, row.get("compiler_flags", ""))
+    said = _objectives_in(row, remarks)
+    if named := _OBJECTIVE.search(said):
+        settings["objective"] = named[1].lower()
     batch = _batch_of_memory(row, remarks)
     if (batch or row.get("batch_per_gpu", "")) in _ALONE:
         settings = _as_alone(settings)
@@ -102,8 +110,7 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     geometry = row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout)
     guesses_length = (lengths and not reaches_limit(remarks, row)) or is_double(geometry)
     if is_described:
-        said = f"{row.get('compiler_flags', '')};{remarks.get('objective', '')}"
-        peaks = "rough" if _MORE_MODELS.search(said) else settings.get("peaks", "rough")
+        peaks = "rough" if _UNCOUNTED.search(said) else settings.get("peaks", "rough")
         settings["peaks"] = _known_of(peaks, guesses_length=guesses_length)
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
@@ -116,10 +123,32 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
         "batch_per_gpu": batch,
         "note": _NOTE_ALONE if batch else _NOTE_DOUBLE if is_double(geometry) else "",
+        **(
+            _two_of_each({**row, **({"batch_per_gpu": batch} if batch else {})})
+            if _PAIRED.search(said)
+            else {}
+        ),
         "seq_len": _mean_length(row.get("seq_len", "")) if is_double(geometry) else "",
         **lengths,
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _objectives_in(row: Mapping[str, str], remarks: Mapping[str, str]) -> str:
+    """Where a row says what it trains for."""
+    cells = (row.get(name, "") for name in ("framework", "compiler_flags"))
+    return ";".join((*cells, remarks.get("objective", "")))
+
+
+def _two_of_each(row: Mapping[str, str]) -> dict[str, str]:
+    """The batch in sequences, of one in pairs.
+
+    >>> _two_of_each({"batch_per_gpu": "4", "global_batch": ""})["batch_per_gpu"]
+    '8'
+    """
+    sizes = {name: row.get(name, "") for name in ("batch_per_gpu", "global_batch")}
+    twice = {name: f"{2 * float(size):g}" for name, size in sizes.items() if _SIZE.fullmatch(size)}
+    return twice | {"note": _NOTE_PAIRS}
 
 
 def _software_of(row: Mapping[str, str]) -> str:
