@@ -5,14 +5,15 @@ them in place. Products of one input are one kernel. Latent attention is not wid
 cache: what widens keys is taken into the queries, what widens values into the output, and all
 heads read one latent. A router is a product and a kernel that chooses. What experts do between
 their products (sorting tokens, the activation, summing) is part of one fused layer, whose measured
-times the two products stand for.
+times the two products stand for. An indexer of sparse attention adds its heads' scores in one
+kernel.
 
 Sources:
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
     SOSP 2023, section 4 (the cache in place); Shoeybi et al., arXiv 1909.08053, section 3, and
     vLLM, ``QKVParallelLinear`` and ``MergedColumnParallelLinear`` (products of one input);
     DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434, section 2.1.2 (absorbed widening); vLLM,
-    ``fused_moe`` and ``topk_softmax``.
+    ``fused_moe`` and ``topk_softmax``; DeepSeek-AI, DeepGEMM, ``fp8_mqa_logits``.
 """
 
 from __future__ import annotations
@@ -21,12 +22,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner, Phase
+from paceline.model.graph.graph import (
+    EXPONENTS,
+    NUM_MONOMIALS,
+    FloatArray,
+    IntArray,
+    OpKind,
+    Owner,
+    Phase,
+)
 from paceline.model.graph.polynomial import product
 from paceline.model.graph.program import Accesses, BoolArray, Program
 
 _BATCH, _M, _N, _K = range(4)
 _HEADS, _KV_HEADS, _KV_LEN, _HEAD_SIZE = 1, 2, 4, 5
+#: As many as items, and as many as tokens of their prompts.
+_ITEMS, _TOKENS = np.eye(NUM_MONOMIALS)[[EXPONENTS.index((1, 0)), EXPONENTS.index((1, 1))]]
 #: A multiply-add counts as two.
 _FLOP = 2.0
 
@@ -208,8 +219,36 @@ def _with_fused_experts(program: Program) -> Program:
     kind = np.where(kept, int(OpKind.SOFTMAX), ops.kind)
     variant = np.where(kept, 0, ops.variant)
     program = replace(program, ops=replace(ops, kind=kind, variant=variant))
+    program = _without_scores_by_head(program, in_router)
     idle = np.flatnonzero((in_layer | in_router) & ~is_product & ~kept)
     return program.without_ops(idle) if idle.size else program
+
+
+def _without_scores_by_head(program: Program, in_router: BoolArray) -> Program:
+    """Scores of tokens that a router chooses among, as one kernel adds its heads before it writes.
+
+    Such a router (the indexer of sparse attention) multiplies queries of several heads by keys:
+    what every head says of every pair stays in the kernel, and queries share one copy of the keys.
+    """
+    dims = program.dims[program.ops.dims]
+    scores = in_router & (program.ops.kind == OpKind.MATMUL) & ~_reads_weight(program)
+    scores &= (dims[:, _M, 0] > 1.0) & ~dims[:, _M, 1:].any(axis=1)
+    inside = _among(program.writes.storage[in_router[program.writes.op]], len(program.stores))
+    elements = program.stores.elements.copy()
+    for op in np.flatnonzero(scores):
+        by_head, keys = product(dims[op][[[_BATCH, _M, _N], [_BATCH, _N, _K]]])
+        elements[inside & (program.stores.elements == by_head).all(axis=1)] = 0.0
+        if (dims[op, _BATCH] == _TOKENS).all():
+            shared = product(np.stack((_ITEMS, dims[op, _N], dims[op, _K]))[None])[0]
+            elements[(program.stores.elements == keys).all(axis=1)] = shared
+    changed = (elements != program.stores.elements).any(axis=1)
+    reads, writes = program.reads, program.writes
+    return replace(
+        program,
+        stores=replace(program.stores, elements=elements),
+        reads=_resized(reads, changed[reads.storage], elements[reads.storage]),
+        writes=_resized(writes, changed[writes.storage], elements[writes.storage]),
+    )
 
 
 def _is_inside(module: str, home: str) -> bool:
