@@ -150,8 +150,9 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
     capacity_bytes = capacity_of(device)
     token_bytes = float(written.memory_mid_bytes[-1] - written.memory_mid_bytes[0])
     token_bytes /= (_SEQUENCES[-1] - _SEQUENCES[0]) * (job.prompt_tokens + 1) * beams
-    cached = beams * (job.prompt_tokens + 1)
-    fixed_bytes = float(written.memory_mid_bytes[0]) - token_bytes * cached
+    chunk = np.searchsorted(_PROMPTS, min(job.prompt_tokens, limits.chunk_tokens), "right") - 1
+    cached = beams * (_PROMPTS[chunk] + 1)
+    fixed_bytes = float(read.memory_mid_bytes[chunk]) - token_bytes * cached
     room_bytes = engine.room_bytes(limits, capacity_bytes, fixed_bytes)
     return EngineTable(
         times=_step_times(job, written, read, limits),
