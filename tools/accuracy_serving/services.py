@@ -1,8 +1,10 @@
-"""Write a page on answers to published runs of services, each source apart.
+r"""Write a page on answers to published runs of services, each source apart.
 
-PYTHONPATH=tools python -m accuracy_serving.services ROWS.csv ANSWERS.csv --out PAGE.md
+PYTHONPATH=tools python -m accuracy_serving.services ROWS.csv ANSWERS.csv --out PAGE.md \
+    --untold UNTOLD.csv ANSWERS.csv
 
-ANSWERS are those of `paceline score` to ROWS. Rows of quality A and B count.
+ANSWERS are those of `paceline score` to the rows before them: those of ``accuracy_serving.asked``,
+and those of ``accuracy_serving.over_offline``. Rows of quality A and B count.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ import argparse
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from accuracy_serving.kept_widths import page as widths_page
+from accuracy_serving.over_offline import table as over_offline_table
 from accuracy_serving.terms import page as left_out_page
 from accuracy_serving.terms import paired, read
 
@@ -44,7 +48,8 @@ predicted over measured from one; coverage is of the 80 % interval; *far* counts
 left out of the second table: so are all but overloaded rows of MLPerf's server scenario, which
 state the rate. Times are not compared where those that a row states, times its rate, are beyond
 ×/÷ 3 of the requests that it states in flight (Little's law). Rows whose rates and times are those
-of another kind of device to the digit are left out with it: one table was copied."""
+of another kind of device to the digit are left out with it: one table was copied. So are rows whose
+command is that of another engine than they name (67 of gpustack's)."""
 
 
 def main() -> None:
@@ -54,19 +59,26 @@ def main() -> None:
     parser.add_argument("answers", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--part", type=Path, help="where left-out sources go for strangers.md")
+    parser.add_argument("--untold", type=Path, nargs=2, help="servers' rows, and their answers")
     asked = parser.parse_args()
     if asked.part:
         part = left_out_page(read(asked.rows, asked.answers))
         asked.part.write_text("\n".join(part) + "\n", encoding="utf-8")
-    text = "\n".join(page(asked.rows, asked.answers)) + "\n"
+    text = "\n".join(page(asked.rows, asked.answers, asked.untold)) + "\n"
     if asked.out:
         asked.out.write_text(text, encoding="utf-8")
     else:
         print(text)
 
 
-def page(rows: Path, answers: Path) -> Iterator[str]:
-    """The lines of the page."""
+def page(rows: Path, answers: Path, untold: Sequence[Path] | None = None) -> Iterator[str]:
+    """The lines of the page.
+
+    Args:
+        rows: That were asked.
+        answers: To them.
+        untold: Rows of servers without their rates, and answers to them.
+    """
     found: defaultdict[str, defaultdict[str, list[tuple[float, bool]]]]
     found = defaultdict(lambda: defaultdict(list))
     asked, missed, reasons = Counter[str](), Counter[str](), Counter[str]()
@@ -92,6 +104,11 @@ def page(rows: Path, answers: Path) -> Iterator[str]:
         for source, count in asked.most_common():
             if pairs := found[source][name]:
                 yield _line(source, count, missed[source], pairs)
+    yield "\n## Times at a kept rate, each submitter left out\n"
+    yield from widths_page(paired(rows, answers))
+    if untold:
+        yield "\n## Server over offline, rates not told\n"
+        yield from over_offline_table(paired(rows, answers), paired(*untold))
     yield "\n## Unanswered\n\n| reason | rows |\n|---|---|"
     yield from (f"| {reason} | {count} |" for reason, count in reasons.most_common())
     yield "\n" + CAUSES.read_text(encoding="utf-8").rstrip()
