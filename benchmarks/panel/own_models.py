@@ -322,3 +322,98 @@ def autoencoder() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     code = [nn.Flatten(), nn.Linear(256 * 64, 128), nn.Linear(128, 256 * 64)]
     model = nn.Sequential(*down, *code, nn.Unflatten(1, (256, 8, 8)), *up)
     return model, (torch.zeros(2, 3, 128, 128),)
+
+
+def field_of_light() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Colour and density of points in space: 63 numbers, seven layers of 256, four numbers."""
+    hidden = [layer for _ in range(6) for layer in (nn.Linear(256, 256), nn.ReLU())]
+    return nn.Sequential(nn.Linear(63, 256), nn.ReLU(), *hidden, nn.Linear(256, 4)), (
+        torch.zeros(2, 63),
+    )
+
+
+class Dilations(nn.Module):
+    """Three pairs of convolutions of one width, the first of each dilated, each pair added."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.pairs = nn.ModuleList(
+            nn.Sequential(
+                nn.LeakyReLU(0.1),
+                nn.Conv1d(channels, channels, width, padding="same", dilation=dilation),
+                nn.LeakyReLU(0.1),
+                nn.Conv1d(channels, channels, width, padding="same"),
+            )
+            for dilation in (1, 3, 5)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Signals after three pairs."""
+        for pair in self.pairs:
+            x = x + pair(x)
+        return x
+
+
+class Vocoder(nn.Module):
+    """The generator of HiFi-GAN V1: 80 bands at 86 a second become 22,050 samples a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(80, 512, 7, padding=3)
+        widths = (512, 256, 128, 64, 32)
+        self.ups = nn.ModuleList(
+            nn.ConvTranspose1d(a, b, 2 * step, step, padding=step // 2)
+            for (a, b), step in zip(itertools.pairwise(widths), (8, 8, 2, 2), strict=True)
+        )
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(Dilations(width, kernel) for kernel in (3, 7, 11)) for width in widths[1:]
+        )
+        self.last = nn.Conv1d(32, 1, 7, padding=3)
+
+    def forward(self, bands: torch.Tensor) -> torch.Tensor:
+        """Samples of sound."""
+        x = self.first(bands)
+        for up, blocks in zip(self.ups, self.blocks, strict=True):
+            x = up(nn.functional.leaky_relu(x, 0.1))
+            x = sum(block(x) for block in blocks) / 3
+        return torch.tanh(self.last(nn.functional.leaky_relu(x)))
+
+
+def vocoder() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """The generator and two seconds of bands, each for itself."""
+    return Vocoder(), (torch.zeros(2, 80, 86),)
+
+
+class Translator(nn.Module):
+    """The Transformer of 2017, base size, with 32,000 words: 93 M parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(32_000, 512), nn.Embedding(32_000, 512)
+        self.layers = nn.Transformer(512, 8, 6, 6, 2048, batch_first=True)
+        self.words = nn.Linear(512, 32_000)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Scores of words at each place of the target."""
+        return self.words(self.layers(self.source(source), self.target(target)))
+
+
+def translator() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two pairs of sentences of 64 words."""
+    words = torch.zeros(2, 64, dtype=torch.long)
+    return Translator(), (words, words.clone())
+
+
+def mixer() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Forecasts of series: twelve layers that mix 512 steps, then 64 channels."""
+
+    class Mix(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps, self.channels = nn.Linear(512, 512), nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.steps(x.transpose(1, 2)).relu().transpose(1, 2)
+            return x + self.channels(x).relu()
+
+    return nn.Sequential(*(Mix() for _ in range(12))), (torch.zeros(2, 512, 64),)
