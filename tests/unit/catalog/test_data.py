@@ -109,6 +109,13 @@ def test_dense_peaks_do_not_exceed_the_architecture_arithmetic() -> None:
     assert num_checked > 300
 
 
+def test_vectors_that_run_faster_in_fp16_set_its_rate() -> None:
+    for device in CATALOG.devices:
+        rates = device.peak_flop_per_s
+        if rates.get("fp16_vector", 0.0) > 1.2 * rates.get("fp32", math.inf):
+            assert rates.get("fp16", 0.0) >= rates["fp16_vector"], device.name
+
+
 def test_geforce_cards_run_half_rate_with_fp32_accumulate() -> None:
     for device in CATALOG.devices:
         rates = {(r.segment, r.precision): r.flop_per_clock_per_sm for r in device.generation.rates}
