@@ -94,6 +94,21 @@ def test_small_models_lie_in_16_bits_below_adapters(capsys: pytest.CaptureFixtur
     assert wide - narrow > 1.5e9 * 2 * 0.9
 
 
+@pytest.mark.parametrize("framework", ["sglang", "ollama", "whisper.cpp", "mlx"])
+@pytest.mark.parametrize("model", ["whisper-small", "t5-base"])
+def test_engines_run_encoder_decoders_as_whole_batches(
+    model: str, framework: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", model, "--task", "infer", "--device", "rtx 3090", "--batch", "1"]
+    answers = []
+    for more in (["--framework", framework], ["--compiler", "compiled"]):
+        assert main([*words, *more, "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    engine, loop = (answer["cells"][0]["step_s"]["mid"] for answer in answers)
+    assert engine == pytest.approx(loop, rel=1e-6)
+    assert any("as whole batches here" in line for line in answers[0]["assumptions"])
+
+
 def test_a_load_says_itself_how_requests_come(capsys: pytest.CaptureFixture[str]) -> None:
     how = ["predict", "gpt2", "--task", "infer", "--device", "a10"]
     assert main([*how, "--rps", "2"]) == 0

@@ -56,7 +56,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
             leaving=OF_A_SEARCH,
         ),
         _habits(search, selection.best),
-        kernels_words(search.goal),
+        kernels_words(search.goal, search.workload),
         _batch(search, selection.best),
         usual_deadline_text(search),
         widened_text(search),

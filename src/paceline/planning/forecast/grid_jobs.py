@@ -203,7 +203,7 @@ def grid_cases(
         cases=cases,
         samples_per_item=resolve_job(workload, work, seq=seq).amount.samples_per_item,
         assumptions=(
-            *filter(None, (kernels_words(goal),)),
+            *filter(None, (kernels_words(goal, workload),)),
             *_assumptions(workload, work, places, seq),
             *_served_words(configured, supports, service, _arrivals(work, axes), workload.name),
             *(one.assumption for one in supports if one.assumption),

@@ -49,7 +49,7 @@ class Service:
 
 
 def service_of(goal: Goal, workload: Workload) -> Service | None:
-    """Who serves the workload; None where it is run as it is.
+    """Who serves the workload; None where it is run as it is, as encoder-decoders always are.
 
     Raises:
         InvalidInputError: An engine is named for what generates nothing, or told how to launch.
@@ -69,13 +69,7 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
             f"{_named(engine)} serves language models, and {workload.title} writes no tokens here",
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
         )
-    if workload.encodes:
-        raise InvalidInputError(
-            f"how {engine.title} serves encoder-decoders is not modelled, and {workload.title} is "
-            "one",
-            hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
-        )
-    return _checked(engine, goal)
+    return None if workload.encodes else _checked(engine, goal)
 
 
 def _named(engine: EngineProfile) -> str:
@@ -84,8 +78,13 @@ def _named(engine: EngineProfile) -> str:
     return f"{engine.stands_for} is predicted as {engine.title}, which"
 
 
-def kernels_words(goal: Goal) -> str:
+def kernels_words(goal: Goal, workload: Workload) -> str:
     """Whose kernels stand for those of software that was in no table; empty of all else."""
+    if goal.engine is not None and goal.engine.serves and workload.encodes:
+        return (
+            f"{goal.engine.stands_for or goal.engine.title} runs an encoder-decoder as whole "
+            "batches here: predicted as compiled PyTorch runs the graph"
+        )
     loop = goal.engine
     if loop is not None and loop.stands_for:
         like = f"predicted as {loop.title}, the nearest: {loop.why}"

@@ -117,7 +117,8 @@ def choose_configurations(
         PacelineError: The settings cannot be read.
     """
     rows: dict[Configuration, list[int]] = {}
-    host = USUAL_LOOP if goal.engine is None else goal.engine.host
+    loop = goal.engine
+    host = USUAL_LOOP if loop is None or loop.serves else loop.host
     for row, support in enumerate(supports):
         platform, is_small = support.platform, num_parameters < _SMALL_MODEL_PARAMETERS
         if service is not None and service.excludes(support.device, platform):
@@ -251,7 +252,7 @@ def _compilers(
 ) -> tuple[Compiler, ...]:
     """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
     loop = goal.engine
-    if loop is not None and loop.is_own and loop.compiler is not None:
+    if loop is not None and loop.compiler is not None:
         return (loop.compiler,)
     accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
     usable = tuple(c for c in _FASTEST_FIRST if c in support.compilers)
