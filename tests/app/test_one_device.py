@@ -22,6 +22,20 @@ def test_scale_runs_a_model_as_predict_does() -> None:
     assert f"{cell.precision} {cell.compiler}" in found.assumptions
 
 
+@pytest.mark.parametrize("device", ["gtx 680", "quadro p400", "rx 5700 xt"])
+def test_devices_that_no_release_runs_on_are_answered_by_every_verb(device: str) -> None:
+    (cell,) = paceline.predict("mnist-cnn", device=device, batch=(8,), precision="fp32").cells
+    traced = paceline.trace("mnist-cnn", device=device, batch=8, precision="fp32")
+    found = paceline.scale(
+        "mnist-cnn", device=device, counts=(1,), batch=8, precision="fp32", as_of="2026-11-20"
+    )
+    assert isinstance(found, Scaling)
+    assert (traced.precision, traced.compiler) == (cell.precision, cell.compiler)
+    is_built = "built from source" in traced.assumption
+    assert any("built from source" in line for line in found.assumptions) == is_built
+    assert is_built == (device != "quadro p400")
+
+
 def test_devices_that_share_a_batch_both_run_its_precision() -> None:
     with pytest.raises(paceline.InvalidInputError, match=r"V100 .* does not run bf16"):
         paceline.scale("gpt2", device="h100", counts=(8,), beside="v100:8", as_of="2026-11-20")

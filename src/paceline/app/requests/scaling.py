@@ -48,7 +48,7 @@ from paceline.planning.goal.rewrites import (
     with_usual,
 )
 from paceline.planning.places.price import rental_terms
-from paceline.planning.places.support import checked_on, configuration_on
+from paceline.planning.places.support import checked_on, configuration_on, source_words
 from paceline.simulation.job import HABITS, Habit, Job, usual_habits
 from paceline.simulation.unequal import Part, unequal_step
 from paceline.stack.engines import USUAL_LOOP, EngineProfile
@@ -255,7 +255,7 @@ class Place:
         return (
             *filter(None, (_length(seq), _machines(self.offer))),
             *_ways(self.configuration, question),
-            *filter(None, (usual,)),
+            *filter(None, (usual, source_words(self.device, framework=_software(question)))),
             *self.link_assumptions,
         )
 
@@ -421,7 +421,6 @@ def _device_of(catalog: Catalog, offer: Offer) -> Device:
 
 def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
     check_rewrite(question.rewrite)
-    software = release_in(question.framework or "") or _loop(question).framework
     return configuration_on(
         device,
         precision=question.precision,
@@ -429,8 +428,12 @@ def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
         rewrite=with_usual(
             question.rewrite, question.framework, is_training=True, leaving=OF_A_SEARCH
         ),
-        framework=software,
+        framework=_software(question),
     )
+
+
+def _software(question: ScalingQuestion) -> str:
+    return release_in(question.framework or "") or _loop(question).framework
 
 
 def _loop(question: ScalingQuestion) -> EngineProfile:

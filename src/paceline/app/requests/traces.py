@@ -18,7 +18,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
 from paceline.model.live_bytes import MemoryCourse
 from paceline.model.settings import read_settings
-from paceline.planning.places.support import checked_on, configuration_on
+from paceline.planning.places.support import checked_on, configuration_on, source_words
 from paceline.prediction.comparison import PassComparison, compare_passes
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.remedies import MemoryRemedy, memory_remedies
@@ -44,6 +44,7 @@ class Trace:
         precision: Of the passes as they are shown.
         compiler: Likewise.
         rewrite: Further settings of the passes as they are shown, as typed.
+        assumption: What is taken of the device's software; empty where a release runs on it.
         passes: One breakdown each.
         memory_courses: Live bytes over each pass.
         remedies: Rewrites of each pass that lower its peak, most first.
@@ -60,6 +61,7 @@ class Trace:
     precision: str
     compiler: str
     rewrite: str
+    assumption: str
     passes: tuple[PassBreakdown, ...]
     memory_courses: tuple[MemoryCourse, ...]
     remedies: tuple[tuple[MemoryRemedy, ...], ...]
@@ -129,6 +131,7 @@ def break_down_workload(
         precision=base.precision,
         compiler=base.compiler,
         rewrite=rewrite,
+        assumption="" if found is None else source_words(found),
         passes=tuple(replace(one.whole, ops=one.whole.ops[:top]) for one in shown),
         memory_courses=tuple(one.course for one in shown),
         remedies=tuple(
@@ -149,6 +152,7 @@ def passes_of(traced: Trace, title: str) -> TracedPasses:
 
     return TracedPasses(
         title=title,
+        assumption=traced.assumption,
         passes=traced.passes,
         memory_courses=traced.memory_courses,
         remedies=traced.remedies,

@@ -139,8 +139,15 @@ def checked_on(
     )
 
 
+def source_words(device: Device, *, framework: str = "torch") -> str:
+    """What is assumed where no release runs on a device that has an answer; empty elsewhere."""
+    support = unreleased_support(device, framework=framework)
+    return "" if support is None else support.assumption
+
+
 def _support_of(device: Device, framework: str) -> DeviceSupport:
     support = newest_support(device, framework=framework)
+    support = support or unreleased_support(device, framework=framework)
     if support is None:
         raise InvalidInputError(
             f"{device.name} has no answer: {why_unmodelled(device, framework=framework)}",

@@ -29,6 +29,7 @@ class TracedPasses:
 
     Attributes:
         title: Model, task and settings.
+        assumption: What is taken of the device's software; may be empty.
         passes: One breakdown each.
         memory_courses: Of each pass.
         remedies: Of each pass: what would lower its peak.
@@ -38,6 +39,7 @@ class TracedPasses:
     """
 
     title: str
+    assumption: str
     passes: Sequence[PassBreakdown]
     memory_courses: Sequence[MemoryCourse]
     remedies: Sequence[Sequence[MemoryRemedy]]
@@ -53,7 +55,7 @@ _ODD_HINT = "odd width: rows of no multiple of 16 bytes; compile, or pad them (w
 
 def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
     """Every pass of a model as text."""
-    parts = [cut(traced.title, width)]
+    parts = [cut(traced.title, width), *filter(None, (traced.assumption,))]
     for number, one in enumerate(traced.passes):
         parts += [
             _pass_text(one, _position_line(traced, number), width),
@@ -70,7 +72,7 @@ def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
 
 def breakdown_markdown(traced: TracedPasses) -> str:
     """Every pass of a model as Markdown."""
-    parts = [f"# {traced.title}"]
+    parts = [f"# {traced.title}", *filter(None, (traced.assumption,))]
     for number, one in enumerate(traced.passes):
         course = traced.memory_courses[number]
         lines = [*_summary(one), *_position_line(traced, number), _peak_line(course)]
