@@ -11,6 +11,7 @@ importing paceline costs milliseconds, and no framework is ever imported into yo
 from __future__ import annotations
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from paceline.release import __version__
@@ -154,7 +155,12 @@ def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(HOMES[name]), name)
+    found: object = getattr(import_module(HOMES[name]), name)
+    if not HOMES[name].startswith("paceline.app.api."):
+        return found
+    from paceline.app.api.arguments import spoken
+
+    return spoken(found) if isinstance(found, FunctionType) else found
 
 
 def __dir__() -> list[str]:
