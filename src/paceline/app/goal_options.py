@@ -30,6 +30,9 @@ class PlanOptions(TypedDict, total=False):
     guidance: str | bool
     sound: str
     beams: str | int
+    prefix_share: str | float
+    adapters: str
+    speculate: str
     spread: str | float
     deadline: str
     budget: str | float
@@ -77,6 +80,9 @@ class RequestOptions(TypedDict, total=False):
         guidance: ``yes`` or ``no``: whether each of them runs without the prompt too.
         sound: Length of one recording that is heard, such as ``45s``.
         beams: Answers that a search keeps beside each other.
+        prefix_share: Of a prompt, what an engine finds in its cache.
+        adapters: LoRA adapters of which each request asks for one: ``count=32,rank=16``.
+        speculate: How tokens are guessed: ``draft=mtp,tokens=3,acceptance=0.7``.
         rps: Requests per second that come to an engine; what they see is in ``services``.
         concurrency: The same of so many requests kept in flight.
         trace: The same of requests in a CSV file: arrival_s, prompt_tokens, output_tokens.
@@ -89,6 +95,9 @@ class RequestOptions(TypedDict, total=False):
     guidance: str | None
     sound: str | None
     beams: int | None
+    prefix_share: str | float | None
+    adapters: str | None
+    speculate: str | None
     rps: float | None
     concurrency: int | None
     trace: Path | None

@@ -18,11 +18,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.engine_features import (
+    Adapters,
+    Speculation,
+    read_adapters,
+    read_speculation,
+)
 from paceline.model.graph.rows import at_length, with_rows
 from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Workload
 from paceline.model.names.shipped_graphs import shipped_file
+from paceline.model.served_items import with_guesses
 from paceline.shipped import shipped_rows
+from paceline.units import format_percent
 from paceline.values import dataclass
 
 _UNITS: dict[str, SampleUnit] = {
@@ -45,12 +53,18 @@ class StatedItem:
         is_guided: Whether each step runs with and without the prompt.
         sound_s: Length of a recording.
         beams: Answers that a search keeps beside each other.
+        prefix_share: Of a prompt, what an engine finds in its cache.
+        adapters: Of which each request asks for one.
+        speculation: How tokens are guessed.
     """
 
     denoising_steps: int | None = None
     is_guided: bool | None = None
     sound_s: float | None = None
     beams: int | None = None
+    prefix_share: float | None = None
+    adapters: Adapters | None = None
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -62,6 +76,11 @@ class StatedItem:
                 raise InvalidInputError(
                     f"`--{name} {value:g}` cannot be", hint="give a number above zero"
                 )
+        if self.prefix_share is not None and not 0.0 <= self.prefix_share <= 1.0:
+            raise InvalidInputError(
+                f"a share of {self.prefix_share:g} of a prompt cannot be found in a cache",
+                hint="give --prefix-share 0 to 1: 0.8 means that four of five tokens are found",
+            )
 
     def __str__(self) -> str:
         """As a job's line has it; empty where nothing is stated.
@@ -74,6 +93,9 @@ class StatedItem:
             "guidance": None if self.is_guided is None else ("no", "yes")[self.is_guided],
             "sound": None if self.sound_s is None else f"{self.sound_s:g}",
             "beams": self.beams,
+            "prefix": None if self.prefix_share is None else f"{self.prefix_share:g}",
+            "adapters": self.adapters,
+            "guesses": self.speculation,
         }
         return " ".join(f"{name}={word}" for name, word in words.items() if word is not None)
 
@@ -86,27 +108,37 @@ class StatedItem:
         """
         steps, guidance = words.pop("steps", None), words.pop("guidance", None)
         sound, beams = words.pop("sound", None), words.pop("beams", None)
+        prefix, adapters = words.pop("prefix", None), words.pop("adapters", None)
+        guesses = words.pop("guesses", None)
         try:
             return cls(
                 denoising_steps=None if steps is None else int(steps),
                 is_guided=None if guidance is None else {"yes": True, "no": False}[guidance],
                 sound_s=None if sound is None else float(sound),
                 beams=None if beams is None else int(beams),
+                prefix_share=None if prefix is None else float(prefix),
+                adapters=None if adapters is None else read_adapters(adapters),
+                speculation=None if guesses is None else read_speculation(guesses),
             )
         except (ValueError, KeyError):
             raise InvalidInputError(
                 "what is stated of one item cannot be read",
-                hint="write it like `steps=20 guidance=no`, `sound=45` in seconds, `beams=5`",
+                hint="write it like `steps=20 guidance=no`, `sound=45` in seconds, `beams=5`, "
+                "`prefix=0.8`",
             ) from None
 
 
-def as_items(workload: Workload, stated: StatedItem | None = None, *, typed: str = "") -> Workload:
+def as_items(
+    workload: Workload, stated: StatedItem | None = None, *, typed: str = "",
+    draft: Workload | None = None,
+) -> Workload:  # fmt: skip
     """The workload whose items are what people mean; a training job as it is but for its sound.
 
     Args:
         workload: As it was traced.
         stated: Of its items.
         typed: What the user called it, which may name a distilled release.
+        draft: The model that guesses its tokens, where one is stated.
 
     Raises:
         InvalidInputError: Something is stated that its items have not.
@@ -120,7 +152,26 @@ def as_items(workload: Workload, stated: StatedItem | None = None, *, typed: str
         workload = _answered(workload, row, stated)
     elif stated.sound_s:
         workload = _heard(workload, stated.sound_s, _row(workload.name, typed))
+    workload = _served(workload, stated, draft)
     return replace(workload, stated_item=str(stated)) if str(stated) else workload
+
+
+def _served(workload: Workload, stated: StatedItem, draft: Workload | None) -> Workload:
+    """With what engines do for its requests beside reading and writing them."""
+    share, words = stated.prefix_share, [workload.item]
+    if share:
+        workload = replace(workload, prefix_share=share)
+        words.append(
+            f"{format_percent(share)} of each prompt is found in the cache and not read; it takes "
+            "its room all the same"
+        )
+    if stated.adapters is not None:
+        workload = replace(workload, adapters=stated.adapters)
+        words.append(stated.adapters.words)
+    if stated.speculation is not None:
+        workload = with_guesses(workload, stated.speculation, draft)
+        words.append(stated.speculation.words)
+    return replace(workload, item="; ".join(filter(None, words))) if words[1:] else workload
 
 
 def denoises(workload: Workload) -> bool:
@@ -143,11 +194,15 @@ def _check(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem
     is_inference = workload.task == "infer"
     denoises = is_inference and row is not None and bool(row["steps"])
     hears = bool(_window_s(workload, row or _row(workload.name, "")))
+    writes = is_inference and workload.generates
     refusals = (
         ("--denoising-steps", stated.denoising_steps, denoises, "makes no pictures by denoising"),
         ("--guidance", stated.is_guided, denoises, "makes no pictures by denoising"),
         ("--sound", stated.sound_s, hears, "hears no sound"),
-        ("--beams", stated.beams, is_inference and workload.generates, "writes no answer"),
+        ("--beams", stated.beams, writes, "writes no answer"),
+        ("--prefix-share", stated.prefix_share, writes, "writes no answer"),
+        ("--adapters", stated.adapters, writes, "writes no answer"),
+        ("--speculate", stated.speculation, writes, "writes no answer"),
     )
     for option, value, applies, why in refusals:
         if value is not None and not applies:

@@ -19,6 +19,7 @@ from paceline.model.graph.costs import (
     MemoryTable,
 )
 from paceline.model.graph.graph import (
+    PAST,
     FloatArray,
     Graph,
     IntArray,
@@ -48,7 +49,7 @@ from paceline.model.rewrite.offload import with_activations_on_host, with_optimi
 from paceline.model.rewrite.platforms import first_platform_alike, on_platform
 from paceline.model.rewrite.quantisation import quantised
 from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
-from paceline.model.rewrite.serving_graph import served, with_narrow_cache
+from paceline.model.rewrite.serving_graph import served, with_narrow_cache, with_served_adapters
 from paceline.values import dataclass
 
 #: Programs that are kept while they are rewritten, some 10 MB each of a large model, and as they
@@ -177,6 +178,12 @@ def _at_precision(graph: Graph, configuration: Configuration) -> Program:
         program = served(program)
     program = on_platform(program, configuration)
     program = _narrowed(program, precision, configuration, kept_format(graph, configuration))
+    if configuration.is_served and configuration.num_adapters:
+        program = with_served_adapters(
+            program, rank=configuration.lora_rank, count=configuration.num_adapters,
+            is_shared=graph.variables[1] != PAST,
+            element_bytes=ELEMENT_BYTES[precision.activation_dtype],
+        )  # fmt: skip
     if configuration.is_served and configuration.cache_format == "fp8":
         program = with_narrow_cache(program, element_bytes=ELEMENT_BYTES[DType.FP8])
     if configuration.attention == "eager":

@@ -50,6 +50,7 @@ class Steps:
             all others, as the next two.
         token_s: Its step that writes a token for every request, likewise.
         weights_s: Of that, all but what grows with the context.
+        draft_s: Guessing the tokens that this step checks; zero where none are guessed.
         prompt_exchange_s: What ranks exchange in reading one prompt; zero without others.
         token_exchange_s: In a step that writes a token for every request, waiting included.
         flop: Of the model, in one microbatch on one rank; what is recomputed is not counted twice.
@@ -60,6 +61,7 @@ class Steps:
         memory_high_bytes: The bound that holds at a chance of 95 %.
         parameter_bytes: Of it, parameters as a rank keeps them.
         optimizer_state_bytes: Of it, optimizer state with master weights.
+        adapter_bytes: Of it, one adapter of those that an engine holds; zero without.
         log_sigma: Standard deviation of log step time.
         device_log_sigma: Of what a device computes of it.
         sharing_log_sigma: Of what ranks of one machine share.
@@ -90,6 +92,7 @@ class Steps:
     prompt_s: FloatArray
     token_s: FloatArray
     weights_s: FloatArray
+    draft_s: FloatArray
     prompt_exchange_s: FloatArray
     token_exchange_s: FloatArray
     flop: FloatArray
@@ -100,6 +103,7 @@ class Steps:
     memory_high_bytes: FloatArray
     parameter_bytes: FloatArray
     optimizer_state_bytes: FloatArray
+    adapter_bytes: FloatArray
     log_sigma: FloatArray
     device_log_sigma: FloatArray
     sharing_log_sigma: FloatArray

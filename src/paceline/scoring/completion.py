@@ -76,7 +76,9 @@ def _remarked(row: Cells) -> Cells:
         for known in read_table("extra_inputs.csv"):
             match = re.fullmatch(known["value"], value, re.IGNORECASE)
             if match and known["key"] == key.lower():
-                found[known["column"]] = match.expand(known["means"])
+                means = match.expand(known["means"])
+                words = found.get("item", "") if known["column"] == "item" else ""
+                found[known["column"]] = f"{words} {means}".strip()
     if "compiler_flags" in found:
         found["compiler_flags"] = _joined(row.get("compiler_flags"), found["compiler_flags"])
     if row.get("img_size"):

@@ -98,6 +98,7 @@ class Row:
         scenario: How requests come, of what serves them; empty where a batch is run as it is.
         input_tokens: Mean of a prompt.
         output_tokens: Mean of an answer.
+        item: What engines do for its requests, in the words of a job.
         concurrency: Requests in flight, or all that there are.
         rate_per_s: Requests offered.
         first_token_limit_s: That 99 of 100 first tokens keep.
@@ -141,6 +142,7 @@ class Row:
     scenario: str = ""
     input_tokens: float | None = None
     output_tokens: float | None = None
+    item: str = ""
     concurrency: float | None = None
     rate_per_s: float | None = None
     first_token_limit_s: float | None = None
@@ -223,6 +225,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         scenario=text("scenario"),
         input_tokens=numbers["isl"],
         output_tokens=numbers["osl"],
+        item=text("item"),
         concurrency=numbers["concurrency"],
         rate_per_s=numbers["rate_per_s"],
         first_token_limit_s=_seconds(numbers["ttft_p99_limit_ms"]),

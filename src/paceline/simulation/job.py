@@ -127,7 +127,7 @@ class Job:
         facts = dict(word.partition("=")[::2] for word in rest)
         how = read_settings(f"precision={precision},compiler={compiler}", Configuration())
         return cls(
-            workload=_workload(load(name, known), name, facts),
+            workload=_workload(load, known, name, facts),
             configuration=read_settings(facts.pop("rewrite", ""), how),
             strategy=Strategy.parse(strategy),
             batch=_items(facts.pop("batch", "1")),
@@ -163,6 +163,9 @@ class Job:
                 engine_kernels=engine.kernels,
                 cache_format=_cache_format(how, engine),
             )  # fmt: skip
+        adapters = self.workload.adapters
+        if adapters is not None:
+            how = replace(how, lora_rank=adapters.rank, num_adapters=adapters.held)
         if self.strategy.recompute == "none":
             return how
         return replace(how, checkpointing=self.strategy.recompute)
@@ -178,12 +181,16 @@ def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-def _workload(loaded: Workload, typed: str, facts: dict[str, str]) -> Workload:
+def _workload(load: Load, task: Task, typed: str, facts: dict[str, str]) -> Workload:
     """The workload whose items are what people mean, or with ``item=pass`` those of a pass."""
+    loaded = load(typed, task)
     if f"item={facts.get('item')}" == PASS:
         facts.pop("item")
         return replace(loaded, stated_item=PASS)
-    return as_items(loaded, StatedItem.taken_from(facts), typed=typed)
+    item = StatedItem.taken_from(facts)
+    guesser = item.speculation.model if item.speculation is not None else ""
+    draft = load(guesser, "infer") if guesser else None
+    return as_items(loaded, item, typed=typed, draft=draft)
 
 
 def _items(text: str) -> float:

@@ -20,6 +20,7 @@ from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Owne
 from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
 from paceline.model.rewrite.master_weights import with_weight_format
+from paceline.model.served_items import DRAFT_PROMPT, DRAFT_TOKEN
 from paceline.parallelism.replicas.data_parallel_work import LoweredStep
 from paceline.parallelism.serving.answers import answers
 from paceline.parallelism.serving.batching import ServingRuns
@@ -90,7 +91,9 @@ class RankPasses:
                 hint="leave the profile out: they run as plain batches",
             )
         splits, lowered = _lowered(workload, _shape(job, tensor), how)
-        _check_weights(workload.passes[0].graph, next(iter(lowered.values())))
+        first = workload.passes[0]
+        adapters_bytes = _adapters_bytes(splits[first.name].graph, lowered[first.name])
+        _check_weights(first.graph, lowered[first.name], adapters_bytes)
         host = job.profile if engine is None else engine.host
         return cls(workload=workload, splits=splits, lowered=lowered, host=host, engine=engine)
 
@@ -103,6 +106,14 @@ class RankPasses:
     def shape(self) -> SplitShape:
         """How ranks share the passes."""
         return next(iter(self.splits.values())).shape
+
+    @property
+    def adapter_bytes(self) -> float:
+        """One adapter, as wide as activations; zero without."""
+        first = self.workload.passes[0].name
+        held = self.lowered[first].configuration.num_adapters
+        every = _adapters_bytes(self.splits[first].graph, self.lowered[first])
+        return every / held if held else 0.0
 
     @property
     def is_generation(self) -> bool:
@@ -147,12 +158,12 @@ class Lengths:
         names = ("batch", "seq", "prompt", "output")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
-    @property
-    def runs(self) -> ServingRuns:
-        """The same of an engine: as many requests in flight as items."""
+    def runs_of(self, workload: Workload) -> ServingRuns:
+        """The same of an engine that answers a workload: as many requests in flight as items."""
         return ServingRuns(
             concurrency=self.batch, input_tokens=self.prompt, output_tokens=self.output,
-            rounds=np.full_like(self.batch, self.rounds),
+            rounds=np.full_like(self.batch, self.rounds), prefix_share=workload.prefix_share,
+            tokens_per_step=workload.tokens_per_step,
         )  # fmt: skip
 
 
@@ -169,7 +180,14 @@ def rank_steps(
 
     Raises:
         UnknownNameError: Nothing is known of the profile's host.
+        InvalidInputError: Only an engine answers so, and none serves.
     """
+    if passes.engine is None and passes.workload.needs_engine:
+        raise InvalidInputError(
+            "prefixes that are found, adapters by request and guessed tokens are what engines do, "
+            f"and {passes.host} runs plain batches",
+            hint="write --framework vllm, or name devices that it serves on",
+        )
     wanted = _asked_of_passes(passes, asked)
     found = list(
         map(
@@ -180,7 +198,7 @@ def rank_steps(
         )
     )
     if passes.engine is not None:
-        columns = _served(passes, passes.engine, found, asked.runs)
+        columns = _served(passes, passes.engine, found, asked.runs_of(passes.workload))
     elif passes.is_generation:
         columns = _generated(found[0], found[1], found[2], passes.decode_steps(asked.output))
     else:
@@ -200,6 +218,7 @@ def rank_steps(
             "knowledge": np.repeat(found[0].knowledge, num_points),
             "parameter_bytes": largest.parameter_bytes,
             "optimizer_state_bytes": largest.optimizer_state_bytes,
+            "adapter_bytes": passes.adapter_bytes,
             "reasons": np.repeat(np.array(reasons, dtype=object), num_points),
         },
     )
@@ -219,7 +238,9 @@ def _asked_of_passes(passes: RankPasses, asked: Lengths) -> list[tuple[Pass, Poi
     if not passes.is_generation:
         return [at(name, asked.seq) for name, one in of_name.items() if one.runs_on == "device"]
     if passes.engine is not None:
-        return [(of_name[name], points) for name, points in asked_passes(asked.runs)]
+        runs = asked.runs_of(passes.workload)
+        wanted = asked_passes(runs, guesses=DRAFT_TOKEN in of_name)
+        return [(of_name[name], points) for name, points in wanted]
     prompt, output = asked.prompt, asked.output
     mean = prompt + (output - 1.0) / 2.0
     read = at(passes.workload.reads_by, prompt)
@@ -236,7 +257,7 @@ def rank_memory_bytes(
         asked: At which points; of answers, at their last tokens.
     """
     if passes.engine is not None:
-        return _answers_memory_bytes(passes.lowered, asked.runs)
+        return _answers_memory_bytes(passes.lowered, asked.runs_of(passes.workload))
     length = asked.prompt + asked.output if passes.is_generation else asked.seq
     points = Points(batch=asked.batch, seq=length)
     peaks = [
@@ -275,15 +296,29 @@ def _answers_memory_bytes(
         )
         for lowered, batch, seq in (
             (passes[TOKEN], runs.concurrency, length),
-            (passes[PROMPT], one, runs.input_tokens),
-            (passes[TOKEN], one, runs.input_tokens),
+            (passes[PROMPT], one, runs.read_tokens),
+            (passes[TOKEN], one, runs.read_tokens),
         )
     )
+    guesser_bytes = _guesser_bytes(passes, runs.concurrency, length)
     low, mid, high = (
-        all_caches + np.maximum(with_prompt - one_cache, 0.0)
+        all_caches + np.maximum(with_prompt - one_cache, 0.0) + guesser_bytes
         for all_caches, with_prompt, one_cache in zip(held, read, idle, strict=True)
     )
     return low, mid, high
+
+
+def _guesser_bytes(
+    passes: Mapping[str, LoweredPass], concurrency: FloatArray, length: FloatArray
+) -> FloatArray:
+    """Weights and caches of the model that guesses; nothing without."""
+    guesses = passes.get(DRAFT_TOKEN)
+    if guesses is None:
+        return np.zeros_like(concurrency)
+    platform, one = guesses.configuration.platform, np.ones_like(concurrency)
+    at = [Points(batch=batch, seq=seq) for batch, seq in ((concurrency, length), (one, one))]
+    all_caches, none = (peak_memory_bytes(guesses.memory, p, platform=platform)[1] for p in at)
+    return np.asarray(guesses.parameter_bytes + np.maximum(all_caches - none, 0.0))
 
 
 def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
@@ -301,16 +336,25 @@ def _alone() -> SplitShape:
     return SplitShape()
 
 
+def _is_shared(one: Pass) -> bool:
+    """Whether ranks share a pass: the model's own, and that of who guesses for it."""
+    return not one.network or one.name in (DRAFT_PROMPT, DRAFT_TOKEN)
+
+
 @lru_cache(maxsize=64)
 def _lowered(
     workload: Workload, shape: SplitShape, how: Configuration
 ) -> tuple[dict[str, RankGraph], dict[str, LoweredPass]]:
     """Each pass by name, as it is cut and then lowered: searches and queues ask for the same."""
     splits = {
-        one.name: split(one.graph, _alone() if one.network else shape) for one in workload.passes
+        one.name: split(one.graph, shape if _is_shared(one) else _alone())
+        for one in workload.passes
     }
+    base = replace(how, lora_rank=0, num_adapters=0) if how.num_adapters else how
     lowered = {
-        one.name: lower(splits[one.name].graph, with_weight_format(one.graph, how))
+        one.name: lower(
+            splits[one.name].graph, with_weight_format(one.graph, base if one.network else how)
+        )
         for one in workload.passes
     }
     return splits, lowered
@@ -340,16 +384,26 @@ def _shape(job: Job, tensor: int) -> SplitShape:
     return SplitShape.of_engine(tensor=tensor, whole_experts="whole" in job.habits)
 
 
-def _check_weights(graph: Graph, lowered: LoweredPass) -> None:
+def _adapters_bytes(graph: Graph, lowered: LoweredPass) -> float:
+    """Parameters beside those of the graph, as wide as activations: adapters, where one serves."""
+    if not lowered.configuration.num_adapters:
+        return 0.0
+    stores = graph.storages
+    own = float(stores.elements[stores.owner == Owner.PARAMETER, 0].sum())
+    precision = find_precision(lowered.configuration.precision)
+    return ELEMENT_BYTES[precision.activation_dtype] * (lowered.num_parameters - own)
+
+
+def _check_weights(graph: Graph, lowered: LoweredPass, adapters_bytes: float) -> None:
     """Refuse a precision that promises narrow weights where the lowering kept them wide.
 
     Tables that are looked up stay wide and multiply nothing.
     """
     precision = find_precision(lowered.configuration.precision)
     is_training = len(lowered.gradient_ready) > 0
-    half_bytes = ELEMENT_BYTES[precision.activation_dtype] * lowered.num_parameters
+    half_bytes = ELEMENT_BYTES[precision.activation_dtype] * lowered.num_parameters - adapters_bytes
     is_narrow = ELEMENT_BYTES[precision.weight_dtype] < ELEMENT_BYTES[precision.activation_dtype]
-    is_kept = lowered.parameter_bytes > _NARROW_FRAC * half_bytes
+    is_kept = lowered.parameter_bytes - adapters_bytes > _NARROW_FRAC * half_bytes
     if is_narrow and is_kept and not is_training and not _is_mostly_tables(graph):
         in_8_bits = "--precision int8-full" if precision.name != "int8-full" else "it"
         raise InvalidInputError(
@@ -418,12 +472,14 @@ def _served(
     runs: ServingRuns,
 ) -> dict[str, FloatArray]:  # fmt: skip
     """All requests in flight of an engine, from their prompts to their last tokens."""
-    predicted = predicted_passes(runs, predictions)
-    found, (read, written) = answers(predicted, runs, engine), (predicted.prompt, predicted.token)
+    speculation = passes.workload.speculation
+    guesses = 0.0 if speculation is None else float(speculation.tokens)
+    predicted = predicted_passes(runs, predictions, num_guesses=guesses)
+    found = answers(predicted, runs, engine)
 
     def total(name: str) -> FloatArray:
-        first, others = (np.asarray(getattr(one, name)) for one in (read, written))
-        return np.asarray(runs.concurrency * first + runs.output_tokens * others)
+        first, others = predicted.summed(name)
+        return np.asarray(runs.concurrency * first + runs.steps * others)
 
     memory = _answers_memory_bytes(passes.lowered, runs)
     tables = {
@@ -437,6 +493,7 @@ def _served(
         "prompt_s": found.passes.prompt_s,
         "token_s": found.passes.step_s,
         "weights_s": found.passes.weights_s,
+        "draft_s": found.passes.draft_s,
         "energy_j": found.energy_j,
         "log_sigma": found.log_sigma,
         "bound": found.bound,

@@ -12,6 +12,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.graph import FloatArray
 from paceline.model.lowering import lower
+from paceline.model.served_items import DRAFT_PROMPT, DRAFT_TOKEN
 from paceline.parallelism.collectives.engine_sums import engine_sums_of
 from paceline.parallelism.serving.answers import exchange_added
 from paceline.parallelism.serving.batching import EnginePasses
@@ -70,10 +71,8 @@ def _added_s(
     if passes.shape.num_ranks == 1:
         return first_s, first_s, first_s
     if passes.engine is not None:
-        rank = EnginePasses(
-            prompt_s=alone.prompt_s, step_s=alone.token_s, weights_s=alone.weights_s
-        )
-        return exchange_added(asked.runs, rank, passes.engine, prompt_s=first_s, token_s=repeated_s)
+        runs, rank = asked.runs_of(passes.workload), EnginePasses.alone(alone)
+        return exchange_added(runs, rank, passes.engine, prompt_s=first_s, token_s=repeated_s)
     if not passes.is_generation:
         added_s = _beside_host_s(passes, alone, first_s)
         return added_s, added_s, added_s
@@ -99,7 +98,7 @@ def exchanged_s(
     def seconds(name: str, length: FloatArray) -> FloatArray:
         how, batch = passes.lowered[name].configuration, asked.batch
         calls = calls_when_run(passes.splits[name], how)
-        if engine is not None and name == PROMPT:
+        if engine is not None and name in (PROMPT, DRAFT_PROMPT):
             batch = np.ones_like(batch)
         width = ELEMENT_BYTES[find_precision(how.precision).activation_dtype]
         points = Points(batch=batch, seq=length)
@@ -111,8 +110,14 @@ def exchanged_s(
         first = passes.workload.passes[0]
         return first.repeats * seconds(first.name, asked.seq), nothing
     waiting_s = _waiting_s(cases, passes, asked, calibration) if engine is not None else nothing
-    read_s = seconds(passes.workload.reads_by, asked.prompt)
-    return read_s, seconds(TOKEN, asked.prompt) + waiting_s
+    prompt = asked.prompt if engine is None else asked.runs_of(passes.workload).read_tokens
+    read_s = seconds(passes.workload.reads_by, prompt)
+    written_s = seconds(TOKEN, asked.prompt) + waiting_s
+    if DRAFT_TOKEN not in passes.lowered:
+        return read_s, written_s
+    guesses = next(p.repeats for p in passes.workload.passes if p.name == DRAFT_TOKEN)
+    guessed_s = guesses * seconds(DRAFT_TOKEN, asked.prompt)
+    return read_s + seconds(DRAFT_PROMPT, prompt), written_s + guessed_s
 
 
 def _waiting_s(
@@ -120,7 +125,8 @@ def _waiting_s(
 ) -> FloatArray:
     """Seconds in which ranks wait for the one whose experts more tokens happen to reach."""
     token = passes.splits[TOKEN]
-    points = Points(batch=asked.batch, seq=asked.runs.mean_context)
+    runs = asked.runs_of(passes.workload)
+    points = Points(batch=asked.batch, seq=runs.mean_context)
     more_frac = busiest_frac(token, points)
     if not more_frac.any():
         return np.zeros(len(cases))

@@ -99,7 +99,9 @@ class PlanRequest:
 
 
 #: Options that only what answers requests has.
-_OF_ANSWERS = ("rps", "concurrency", "trace", "ttft", "tpot")
+_OF_ANSWERS = (
+    "rps", "concurrency", "trace", "ttft", "tpot", "prefix_share", "adapters", "speculate",
+)  # fmt: skip
 
 
 def implied_task(task: str | None, options: Mapping[str, object]) -> str:
@@ -279,7 +281,11 @@ def load(
             f"{workload.title} reads {workload.sample_unit}, which have no sequence length",
             hint="leave --seq out",
         )
-    return workload if item is None else as_items(workload, item, typed=str(model))
+    if item is None:
+        return workload
+    guesser = item.speculation.model if item.speculation is not None else ""
+    draft = load(guesser, task="infer", python=python) if guesser else None
+    return as_items(workload, item, typed=str(model), draft=draft)
 
 
 def python_for(model: str, python: str | None, task: str) -> str | None:

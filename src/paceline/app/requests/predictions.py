@@ -380,17 +380,24 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
         cells = grid_of(other.grid, steps, other.calibration.name).cells
         return cells[0] if cells else None
 
-    return tuple(
-        remedy_lines(
-            asked.grid.workload,
-            stuck,
-            evaluate,
-            rewrite=question.rewrite,
-            framework=question.framework,
-            checkpointing=question.checkpointing,
-            seq=question.seq,
-        )
+    lines = remedy_lines(
+        asked.grid.workload,
+        stuck,
+        evaluate,
+        rewrite=question.rewrite,
+        framework=question.framework,
+        checkpointing=question.checkpointing,
+        seq=question.seq,
     )
+    return (*_fewer_adapters(asked.grid.workload), *lines)
+
+
+def _fewer_adapters(workload: Workload) -> Iterator[str]:
+    """What to say of adapters that a device holds at once, where it holds several."""
+    adapters = workload.adapters
+    if adapters is not None and adapters.held > 1:
+        fewer = replace(adapters, loaded=min(8, adapters.held // 2))
+        yield f"hold fewer adapters at once, and let requests wait: --adapters {fewer}"
 
 
 def _stuck(cells: Sequence[GridCell]) -> list[GridCell]:

@@ -37,6 +37,20 @@ _REQUESTS = {
     "beams": Annotated[
         int | None, Option("Answers that a search keeps beside each other; one without.")
     ],
+    "prefix_share": Annotated[
+        str | None, Option("Of a prompt, what the engine finds in its cache.", "0.8")
+    ],
+    "adapters": Annotated[
+        str | None,
+        Option("LoRA adapters, of which each request asks for one.", "count=32,rank=16"),
+    ],
+    "speculate": Annotated[
+        str | None,
+        Option(
+            "Tokens guessed (by ngram, mtp or a model) and then checked in a step.",
+            "draft=mtp,tokens=3,acceptance=0.7",
+        ),
+    ],
     "rps": Annotated[
         float | None,
         Option("Requests per second that come to an engine: what they see, by percentile."),

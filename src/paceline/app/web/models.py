@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 #: Of a question, what is said of the model and not of the goal.
 OF_MODEL = ("task", "seq", "image_size", "optimizer")
 #: Options of the work that say what an item is, which the model is read with.
-_OF_ITEM = ("denoising-steps", "guidance", "sound", "beams")
+_OF_ITEM = (
+    "denoising-steps", "guidance", "sound", "beams", "prefix-share", "adapters", "speculate",
+)  # fmt: skip
 _MOST_KEPT = 8
 
 

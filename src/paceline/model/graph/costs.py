@@ -60,6 +60,7 @@ class Configuration:
             trained whole beside these.
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
+        num_adapters: Adapters of that rank that an engine holds on a device, each request with one.
         offload: What lives in host memory between uses.
         training_format: In a narrow precision, whether weights, gradients and state stay FP32 and
             passes read narrow copies (``autocast``), weights, gradients and state are narrow under
@@ -126,6 +127,7 @@ class Configuration:
     frozen: tuple[str, ...] = ()
     lora_rank: int = 0
     lora_modules: tuple[str, ...] = ()
+    num_adapters: int = 0
     offload: Literal["none", "optimizer", "activations"] = "none"
     training_format: TrainingFormat = "usual"
     inference_format: NarrowFormat = "pure"

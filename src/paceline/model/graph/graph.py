@@ -27,6 +27,8 @@ EXPONENTS: tuple[tuple[int, int], ...] = (
     (0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 0), (2, 1), (2, 2),
 )  # fmt: skip
 NUM_MONOMIALS = len(EXPONENTS)
+#: The second variable of a pass that looks back on tokens of before.
+PAST = "past"
 
 #: Width of the shape-number table; the meaning of each column is in `paceline.model.ops`.
 NUM_DIMS = 10

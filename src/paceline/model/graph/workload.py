@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.engine_features import Adapters, Speculation
 from paceline.model.graph.graph import Graph, monomials
 from paceline.model.graph.kinds import OpKind
 from paceline.values import dataclass
@@ -83,6 +84,9 @@ class Workload:
         item: What one item of inference is, where that is more than a pass; as printed.
         stated_item: What a user stated of one, as a job's line has it.
         beams: Answers that a search keeps of each request, all written at once.
+        prefix_share: Of a prompt, what an engine finds in its cache.
+        adapters: Of which each request asks for one; None without.
+        speculation: How its tokens are guessed; None where they are not.
         usual_prompt_tokens: Of a request whose answer is generated, where none is stated.
         usual_output_tokens: Of its answer, likewise.
         beside_frac: Time that the code around its passes takes where they run op by op, over
@@ -112,6 +116,9 @@ class Workload:
     item: str = ""
     stated_item: str = ""
     beams: int = 1
+    prefix_share: float = 0.0
+    adapters: Adapters | None = None
+    speculation: Speculation | None = None
     usual_prompt_tokens: int = 512
     usual_output_tokens: int = 128
     beside_frac: float = 0.0
@@ -133,6 +140,21 @@ class Workload:
     def encodes(self) -> bool:
         """Whether an encoder reads what is answered, so that a request begins with its pass."""
         return any(one.name == "encode" for one in self.passes)
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether only an engine answers its requests as they are stated."""
+        return bool(self.prefix_share or self.adapters or self.speculation)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a step writes of each answer in the mean: more than one with guesses."""
+        return 1.0 if self.speculation is None else self.speculation.tokens_per_step
+
+    @property
+    def tokens_checked(self) -> int:
+        """Tokens of each answer that a step reads: its guesses and the one before them."""
+        return 1 if self.speculation is None else self.speculation.tokens + 1
 
     @property
     def reads_by(self) -> str:

@@ -46,9 +46,9 @@ class Draft:
         """Numbers of new activations of (count, 9) elements each."""
         return self._new(elements, Owner.ACTIVATION, is_wide, element_bytes)
 
-    def parameters(self, elements: FloatArray) -> IntArray:
+    def parameters(self, elements: FloatArray, *, element_bytes: float = _FP32_BYTES) -> IntArray:
         """Numbers of new trainable parameters."""
-        return self._new(elements, Owner.PARAMETER, True, _FP32_BYTES)
+        return self._new(elements, Owner.PARAMETER, True, element_bytes)
 
     def gradients(self, elements: FloatArray) -> IntArray:
         """Numbers of new gradients."""
@@ -91,6 +91,7 @@ class Draft:
         dims: FloatArray,
         reads: Sequence[tuple[IntArray, FloatArray]],
         writes: Sequence[tuple[IntArray, FloatArray]],
+        variant: int = 0,
     ) -> IntArray:
         """Numbers of new ops next to the ops ``beside``, whose phase and module they share."""
         count = len(beside)
@@ -101,7 +102,7 @@ class Draft:
         self._ops.append(
             Ops(
                 kind=kinds,
-                variant=np.zeros(count, dtype=np.int64),
+                variant=np.full(count, variant),
                 phase=old.phase[beside],
                 module=old.module[beside],
                 flop=op_flop(kinds, dims),

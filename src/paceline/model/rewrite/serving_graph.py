@@ -8,12 +8,20 @@ their products (sorting tokens, the activation, summing) is part of one fused la
 times the two products stand for. An indexer of sparse attention adds its heads' scores in one
 kernel.
 
+Adapters stand beside each dense product of a layer, as many as a device holds: one kernel
+multiplies the rows of each request with the narrow matrix of its adapter, one that product with the
+other, and adds it to what the layer gave. Tokens of a step are of many requests, so that the
+kernels are products of a group, which read the adapters that some request has; a prompt has one.
+
 Sources:
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
     SOSP 2023, section 4 (the cache in place); Shoeybi et al., arXiv 1909.08053, section 3, and
     vLLM, ``QKVParallelLinear`` and ``MergedColumnParallelLinear`` (products of one input);
     DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434, section 2.1.2 (absorbed widening); vLLM,
-    ``fused_moe`` and ``topk_softmax``; DeepSeek-AI, DeepGEMM, ``fp8_mqa_logits``.
+    ``fused_moe`` and ``topk_softmax``; Chen et al., "Punica: Multi-Tenant LoRA Serving", MLSys 2024
+    (arXiv:2310.18547), section 4; vLLM, ``lora_shrink`` and ``lora_expand``, one launch of each
+    for a layer's merged products; Hu et al., "LoRA", 2021 (arXiv:2106.09685); DeepSeek-AI,
+    DeepGEMM, ``fp8_mqa_logits``.
 """
 
 from __future__ import annotations
@@ -31,11 +39,13 @@ from paceline.model.graph.graph import (
     Owner,
     Phase,
 )
-from paceline.model.graph.polynomial import product
+from paceline.model.graph.polynomial import constant, multiply, product
 from paceline.model.graph.program import Accesses, BoolArray, Program
+from paceline.model.ops.optable import variants
+from paceline.model.rewrite.draft import Draft, matmul_dims
 
 _BATCH, _M, _N, _K = range(4)
-_HEADS, _KV_HEADS, _KV_LEN, _HEAD_SIZE = 1, 2, 4, 5
+_HEADS, _KV_HEADS, _QUERIES, _KV_LEN, _HEAD_SIZE = 1, 2, 3, 4, 5
 #: As many as items, and as many as tokens of their prompts.
 _ITEMS, _TOKENS = np.eye(NUM_MONOMIALS)[[EXPONENTS.index((1, 0)), EXPONENTS.index((1, 1))]]
 #: A multiply-add counts as two.
@@ -61,6 +71,47 @@ def with_narrow_cache(program: Program, *, element_bytes: float) -> Program:
     is_cache = (stores.owner == Owner.KV_CACHE) & (stores.element_bytes > element_bytes)
     width = np.where(is_cache, element_bytes, stores.element_bytes)
     return replace(program, stores=replace(stores, element_bytes=width))
+
+
+def with_served_adapters(
+    program: Program, *, rank: int, count: int, is_shared: bool, element_bytes: float
+) -> Program:
+    """``program`` with adapters on every dense product but the last, which is the head.
+
+    Experts keep their weights alone: adapters of each are not what engines are asked for.
+
+    Args:
+        program: A pass as an engine runs it, in the formats of its precision.
+        rank: R.
+        count: Adapters on the device.
+        is_shared: Whether all tokens of the pass are of one request.
+        element_bytes: Of an adapter's numbers, as wide as activations.
+    """
+    products = _dense_products(program)[0][:-1]
+    dims, groups = program.dims[program.ops.dims[products]], 1.0 if is_shared else float(count)
+    every, inputs, outputs = dims[:, 1], dims[:, 3], dims[:, 2]
+    r, a = (constant(np.full(len(products), one)) for one in (float(rank), groups))
+    draft = Draft(program)
+    down_size, up_size = multiply(inputs, r), multiply(r, outputs)
+    down, up = (
+        draft.parameters(count * size, element_bytes=element_bytes) for size in (down_size, up_size)
+    )
+    thin, wide = multiply(every, r), multiply(every, outputs)
+    hidden = draft.stores(thin, is_wide=True, element_bytes=element_bytes)
+    source, result = program.read(products, 0), program.written(products, 0)
+    deep: FloatArray = multiply(every, inputs)
+    variant = variants()["MATMUL", "adapters"]
+    draft.ops(
+        OpKind.MATMUL, products, 0.1, dims=matmul_dims(a, every / groups, r, inputs),
+        reads=[(source, deep), (down, groups * down_size)], writes=[(hidden, thin)],
+        variant=variant,
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, products, 0.2, dims=matmul_dims(a, every / groups, outputs, r),
+        reads=[(hidden, thin), (result, wide), (up, groups * up_size)], writes=[(result, wide)],
+        variant=variant,
+    )  # fmt: skip
+    return draft.joined().ordered().with_lives_over_uses()
 
 
 def _appends(program: Program) -> IntArray:
@@ -126,7 +177,8 @@ def _with_latents(program: Program, attention: int, widening: int, caches: IntAr
     """
     ops, dims, flop = program.ops, program.dims.copy(), program.ops.flop.copy()
     of_product, of_attention = ops.dims[widening], ops.dims[attention]
-    tokens, heads = dims[of_attention, 0].copy(), dims[of_attention, _HEADS, 0]
+    queries, heads = dims[of_attention, _QUERIES, 0], dims[of_attention, _HEADS, 0]
+    tokens = queries * dims[of_attention, 0]
     latent = dims[of_product, _K, 0]
     cached = program.stores.elements[caches]
     per_token = float((cached.sum(axis=0)[np.newaxis] @ _ONES)[0])
@@ -136,7 +188,7 @@ def _with_latents(program: Program, attention: int, widening: int, caches: IntAr
     dims[of_product, _BATCH] = dims[of_attention, _HEADS]
     dims[of_product, _M] = tokens
     pairs = product(dims[of_attention, [0, _KV_LEN]][np.newaxis])[0]
-    flop[attention] = _FLOP * heads * pairs * (per_token + latent)
+    flop[attention] = _FLOP * heads * queries * pairs * (per_token + latent)
     dims[of_attention, _KV_HEADS] = _constant(1.0)
     dims[of_attention, _HEAD_SIZE] = _constant(per_token)
     passing = heads * latent * tokens

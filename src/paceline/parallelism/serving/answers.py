@@ -64,10 +64,11 @@ def answers(found: PredictedPasses, runs: ServingRuns, engine: EngineProfile) ->
         for one in (passes, found.passes("low_s"), found.passes("high_s"))
     )
     reading_s = runs.concurrency * passes.prompt_s
-    writing_s = runs.output_tokens * passes.step_s
+    writing_s = runs.steps * (passes.step_s + passes.draft_s)
     token_frac = writing_s / (reading_s + writing_s)
     read, written = found.prompt, found.token
-    apart_j = runs.concurrency * read.energy_j + runs.output_tokens * written.energy_j
+    (read_j, step_j), (read_flop, step_flop) = (found.summed(n) for n in ("energy_j", "flop"))
+    apart_j = runs.concurrency * read_j + runs.steps * step_j
     return Answers(
         passes=passes,
         times=times,
@@ -75,7 +76,7 @@ def answers(found: PredictedPasses, runs: ServingRuns, engine: EngineProfile) ->
         high_s=high.request_s,
         log_sigma=token_frac * written.log_sigma + (1.0 - token_frac) * read.log_sigma,
         energy_j=apart_j * times.request_s / (reading_s + writing_s),
-        flop=runs.concurrency * read.flop + runs.output_tokens * written.flop,
+        flop=runs.concurrency * read_flop + runs.steps * step_flop,
         bound=np.where(token_frac > _MOSTLY, written.bound, read.bound).astype(np.int8),
     )
 

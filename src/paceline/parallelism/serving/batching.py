@@ -17,7 +17,7 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +38,16 @@ class ServingRuns:
         output_tokens: Written for each.
         rounds: Requests that follow one another in each place: of the first, all prompts come at
             once and wait for each other; later they come one by one.
+        prefix_share: Of a prompt, what the engine finds in its cache.
+        tokens_per_step: Written of each answer in a step, in the mean: more than one with guesses.
     """
 
     concurrency: FloatArray
     input_tokens: FloatArray
     output_tokens: FloatArray
     rounds: FloatArray
+    prefix_share: float = 0.0
+    tokens_per_step: float = 1.0
 
     @classmethod
     def of(
@@ -59,6 +63,22 @@ class ServingRuns:
         )
 
     @property
+    def found_tokens(self) -> FloatArray:
+        """Of a prompt, those that are in the cache: all but one at most."""
+        found = np.floor(self.prefix_share * self.input_tokens)
+        return np.clip(found, 0.0, np.maximum(self.input_tokens - 1.0, 0.0))
+
+    @property
+    def read_tokens(self) -> FloatArray:
+        """Of a prompt, those that are read."""
+        return self.input_tokens - self.found_tokens
+
+    @property
+    def steps(self) -> FloatArray:
+        """Steps that write an answer."""
+        return self.output_tokens / self.tokens_per_step
+
+    @property
     def mean_context(self) -> FloatArray:
         """Tokens that a step looks back on, halfway through a request."""
         return self.input_tokens + self.output_tokens / 2.0
@@ -66,7 +86,8 @@ class ServingRuns:
     def take(self, rows: npt.ArrayLike) -> ServingRuns:
         """The runs at these rows; rows may repeat."""
         index = np.asarray(rows, dtype=np.int64)
-        return ServingRuns(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        names = ("concurrency", "input_tokens", "output_tokens", "rounds")
+        return replace(self, **{name: getattr(self, name)[index] for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,18 +99,28 @@ class EnginePasses:
         step_s: Writing a token for every request, likewise.
         weights_s: Of it, all but what grows with the context and what ranks exchange.
         collective_s: Of it, what ranks exchange.
+        draft_s: Guessing the tokens that the step then checks.
     """
 
     prompt_s: FloatArray
     step_s: FloatArray
     weights_s: FloatArray
     collective_s: FloatArray | float = 0.0
+    draft_s: FloatArray | float = 0.0
 
     @classmethod
     def of(cls, steps: Steps) -> EnginePasses:
         """Those of an engine's steps."""
-        alone = cls(prompt_s=steps.prompt_s, step_s=steps.token_s, weights_s=steps.weights_s)
+        alone = cls.alone(steps)
         return alone.exchanging(steps.prompt_exchange_s, steps.token_exchange_s)
+
+    @classmethod
+    def alone(cls, steps: Steps) -> EnginePasses:
+        """The same without what ranks exchange."""
+        return cls(
+            prompt_s=steps.prompt_s, step_s=steps.token_s, weights_s=steps.weights_s,
+            draft_s=steps.draft_s,
+        )  # fmt: skip
 
     def exchanging(self, prompt_s: FloatArray, step_s: FloatArray) -> EnginePasses:
         """These passes with what ranks exchange in each, which nothing hides."""
@@ -134,10 +165,11 @@ def request_times(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile
         engine: Its habits; without a known way of requests the first token is not told (NaN).
     """
     others = runs.concurrency - 1.0
-    per_token_s = _hosted_s(_per_token_s(runs, passes, engine), runs.concurrency, engine)
+    pace_s = _hosted_s(_per_step_s(runs, passes, engine), runs.concurrency, engine)
+    per_token_s = pace_s / runs.tokens_per_step
     path_s = np.nan if engine.path_s is None else engine.path_s
     queue_s = others / 2.0 / runs.rounds * passes.prompt_s
-    running_s = np.minimum(others, 1.0) * passes.step_s / 2.0
+    running_s = np.minimum(others, 1.0) * (passes.step_s + passes.draft_s) / 2.0
     return ServingTimes(
         first_token_s=path_s + passes.prompt_s + running_s + queue_s,
         per_token_s=per_token_s,
@@ -190,13 +222,13 @@ def hosted_step_s(step_s: FloatArray, host_s: FloatArray, *, overlaps: bool) -> 
     return paced
 
 
-def _per_token_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> FloatArray:
-    """From one token to the next by the device alone."""
-    prompts = (runs.concurrency - 1.0) / runs.output_tokens
-    apart_s = passes.step_s + prompts * passes.prompt_s
+def _per_step_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> FloatArray:
+    """From one step that writes to the next by the device alone."""
+    prompts = (runs.concurrency - 1.0) / runs.steps
+    apart_s = passes.step_s + passes.draft_s + prompts * passes.prompt_s
     if not engine.mixes:
         return apart_s
-    beside_s = passes.prompt_s * runs.concurrency / runs.input_tokens
+    beside_s = passes.prompt_s * runs.concurrency / runs.read_tokens
     saved_s = np.minimum(prompts, 1.0) * np.maximum(passes.weights_s - beside_s, 0.0)
     return np.asarray(apart_s - saved_s)
 

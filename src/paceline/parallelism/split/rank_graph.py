@@ -11,6 +11,7 @@ import numpy.typing as npt
 from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Phase, monomials
+from paceline.model.graph.rows import only_ops
 from paceline.model.ops.registry import dims_of
 from paceline.parallelism.collectives.failures import straggler_factor
 from paceline.parallelism.split.calls import CallTable, joined_calls
@@ -24,7 +25,6 @@ from paceline.parallelism.split.experts import (
 )
 from paceline.parallelism.split.guidance import half_of_guidance
 from paceline.parallelism.split.heads import with_copied_heads
-from paceline.parallelism.split.op_choice import only_ops
 from paceline.parallelism.split.routing import Routing
 from paceline.parallelism.split.sequence import (
     has_free_length,

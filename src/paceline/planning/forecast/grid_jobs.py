@@ -165,7 +165,7 @@ def grid_cases(
     work = work.of(workload)
     seq = axes.seq or workload.default_seq
     service = service_of(goal, workload)
-    supports, unanswered = _supported(axes, goal)
+    supports, unanswered = _supported(axes, goal, service)
     configured = choose_configurations(
         supports,
         goal,
@@ -379,9 +379,9 @@ class GridPlace:
 
 
 def _supported(
-    axes: GridAxes, goal: Goal
+    axes: GridAxes, goal: Goal, service: Service | None
 ) -> tuple[tuple[DeviceSupport, ...], tuple[UnansweredDevice, ...]]:
-    stated = goal.engine
+    stated = service.engine if service is not None and service.is_stated else goal.engine
     supports: list[DeviceSupport] = []
     unanswered: list[UnansweredDevice] = []
     for device in axes.devices:

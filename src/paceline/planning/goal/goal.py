@@ -10,6 +10,7 @@ from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.dtypes import find_precision, read_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Compiler
+from paceline.model.graph.engine_features import read_adapters, read_speculation
 from paceline.model.graph.workload import Workload
 from paceline.model.items import StatedItem
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
@@ -311,6 +312,22 @@ class Work:
         "beams", "Answers that a search keeps beside each other.", "5",
         read=read_whole, check=above_zero,
     )  # fmt: skip
+    prefix_share: float | None = typed(
+        "prefix-share", "Of a prompt, what the engine finds in its cache: 0 without, 1 at most.",
+        "0.8", read=read_chance,
+    )  # fmt: skip
+    adapters: str = typed(
+        "adapters",
+        "LoRA adapters on the model, of which each request asks for one: count and rank, and "
+        "loaded where a device holds fewer at once.",
+        "count=32,rank=16", default="",
+    )  # fmt: skip
+    speculate: str = typed(
+        "speculate",
+        "Tokens guessed and then checked in a step: draft is ngram, mtp or a model; how many; and "
+        "the chance that a guess is kept.",
+        "draft=mtp,tokens=3,acceptance=0.7", default="",
+    )  # fmt: skip
     length_spread: float | None = typed(
         "spread",
         "How far lengths of requests spread, over their mean: 0 without, about 1 in chats.",
@@ -323,6 +340,7 @@ class Work:
         if self.requests_per_s is not None:
             check_rate(self.requests_per_s)
         Lengths(mean=1.0, spread=self.length_spread or 0.0)
+        str(self.item)
         if self.num_tokens is not None and self.num_samples is not None:
             raise InvalidInputError(
                 "the work is given twice, in tokens and in samples",
@@ -334,7 +352,9 @@ class Work:
         """What is stated of one item of inference."""
         return StatedItem(
             denoising_steps=self.denoising_steps, is_guided=self.is_guided,
-            sound_s=self.sound_s, beams=self.beams,
+            sound_s=self.sound_s, beams=self.beams, prefix_share=self.prefix_share,
+            adapters=read_adapters(self.adapters) if self.adapters else None,
+            speculation=read_speculation(self.speculate) if self.speculate else None,
         )  # fmt: skip
 
     def of(self, workload: Workload) -> Work:

@@ -27,8 +27,8 @@ class Service:
 
     Attributes:
         engine: Its profile.
-        is_stated: Whether the user named it; a device that it has no kernels for then has no
-            answer, where it else runs a plain loop.
+        is_stated: Whether the user named it, or stated what only engines do; a device that it has
+            no kernels for then has no answer, where it else runs a plain loop.
     """
 
     engine: EngineProfile
@@ -57,7 +57,8 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
     engine = goal.engine
     if engine is None:
         is_served = workload.generates and not workload.encodes
-        return _checked(find_engine(USUAL_ENGINE), goal) if is_served else None
+        usual = find_engine(USUAL_ENGINE)
+        return _checked(usual, goal, needs=workload.needs_engine) if is_served else None
     if not engine.serves:
         _check_trains(goal, workload)
         if engine.is_own:
@@ -126,9 +127,9 @@ def service_words(service: Service, arrivals: str) -> str:
     return f"served by {engine.title}: {told}" + ("" if service.is_stated else others)
 
 
-def _checked(engine: EngineProfile, goal: Goal) -> Service:
+def _checked(engine: EngineProfile, goal: Goal, *, needs: bool = False) -> Service:
     _check_launch(engine, goal)
-    return Service(engine=engine, is_stated=goal.framework is not None)
+    return Service(engine=engine, is_stated=goal.framework is not None or needs)
 
 
 def _check_trains(goal: Goal, workload: Workload) -> None:

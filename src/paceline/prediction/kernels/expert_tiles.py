@@ -72,7 +72,7 @@ def expert_constants(
 
 def experts_s(
     product: tuple[Array, ...], moved_bytes: Array, engine: Engine,
-    widths: tuple[float, FloatArray], rows: Sequence[Mapping[str, str]],
+    widths: tuple[float, FloatArray], rows: Sequence[Mapping[str, str]], sorts: Array | float = 1.0,
 ) -> Array:  # fmt: skip
     """Seconds of one of the two products of a layer on each device, (D, P, products).
 
@@ -82,19 +82,21 @@ def experts_s(
         engine: The devices.
         widths: Bytes of a weight, and of what each device multiplies, (D,).
         rows: Constants, as of `expert_constants`.
+        sorts: As of `expert_product_s`.
     """
     weight_bytes, operand_bytes = widths
     seconds: Array = np.full((), np.nan, dtype=np.float32)
     for own in np.unique(operand_bytes).tolist():
         constants = expert_constants(weight_bytes, own, rows)
-        told = expert_product_s(product, moved_bytes, engine, constants)
+        told = expert_product_s(product, moved_bytes, engine, constants, sorts=sorts)
         seconds = np.where((operand_bytes == own)[:, None, None], told, seconds)
     return seconds
 
 
 def expert_product_s(
-    product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: ExpertConstants
-) -> Array:
+    product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: ExpertConstants, *,
+    sorts: Array | float = 1.0,
+) -> Array:  # fmt: skip
     """Seconds of one of the two products of a layer.
 
     Args:
@@ -102,12 +104,14 @@ def expert_product_s(
         moved_bytes: Weights of those experts, and what goes in and out.
         engine: The device.
         constants: Fitted constants.
+        sorts: Whether a layer sorts, gathers and sums its rows around the products, 1 or 0 of each.
     """
     reached, rows, outputs, inputs = product
     beside = constants.token_bytes * reached * rows * (outputs + inputs)
     whole_rows = (reached, np.maximum(rows, 1.0), outputs, inputs)
     products_s = tiled_s(whole_rows, moved_bytes, engine, constants.tiles)
-    total = products_s + constants.layer_s / 2.0 + beside / engine.memory_bytes_per_s
+    layer_s = constants.layer_s / 2.0 + beside / engine.memory_bytes_per_s
+    total = products_s + sorts * layer_s
     return total.astype(np.float32)
 
 

@@ -16,6 +16,7 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
 from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
+from paceline.model.ops.optable import variants
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.device_kinds import has_early_kernels
@@ -368,9 +369,9 @@ def _expert_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
     precision = find_precision(asked.lowered.configuration.precision)
     widths = ELEMENT_BYTES[precision.weight_dtype], operand_bytes(asked.devices, precision)
     moved, known = asked.shapes.moved_bytes[:, rows], asked.calibration.constants["expert_tiles"]
-    seconds = experts_s(product, moved, _engine(rows, asked), widths, known)
-    slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
-    return slowdown
+    sorts = (costs.variant[rows] != variants()["MATMUL", "adapters"]).astype(np.float32)
+    seconds = experts_s(product, moved, _engine(rows, asked), widths, known, sorts)
+    return np.asarray(np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12)))
 
 
 def _effect(one: GroupFeatures, effects: Array, bounds: Bounds) -> Array | float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
+from paceline.model.items import StatedItem, as_items
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.intervals import Z_80
@@ -103,11 +105,23 @@ def _answered(
 
 def _asked(cell: Cell, workload: Workload, catalog: Catalog, weights_bytes: float) -> _Asked | str:
     try:
+        workload = _with_item(workload, cell.row.item) if cell.row.item else workload
         load = load_of(cell.row, generates=workload.generates)
         engine = engine_of_row(cell, workload, catalog, load, weights_bytes)
     except (UnresolvedRowError, PacelineError) as error:
         return str(error)
     return _Asked(cell=cell, load=load, engine=engine)
+
+
+@lru_cache(maxsize=32)
+def _with_item(workload: Workload, words: str) -> Workload:
+    """A workload with what engines do for the requests of a row, which rows share.
+
+    Raises:
+        InvalidInputError: Words that are none, or that say nothing of it.
+    """
+    stated = StatedItem.taken_from(dict(word.partition("=")[::2] for word in words.split()))
+    return as_items(workload, stated)
 
 
 def _weights_bytes(pairs: Sequence[tuple[Cell, Workload]], calibration: Calibration) -> list[float]:

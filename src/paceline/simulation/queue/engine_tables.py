@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import TypedDict
 
 import numpy as np
 
 from paceline.catalog.entities import Device
 from paceline.errors import PacelineError
 from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.job import Job
@@ -70,6 +73,7 @@ class EngineTable:
             context_s=times.context_s * factor,
             read_s=times.read_s * factor,
             attention_s=times.attention_s * factor,
+            draft_s=times.draft_s * factor,
         )
         batching = self.batching
         hosted = replace(
@@ -128,11 +132,18 @@ def engine_tables(
 def _asked(job: Job) -> list[Job]:
     if job.engine is None:
         return [replace(job, batch=float(count)) for count in _ITEMS]
+    job = replace(job, workload=_found_nothing(job.workload))
     writing = [replace(job, batch=float(count), output_tokens=1) for count in _SEQUENCES]
     reading = [
         replace(job, batch=1, prompt_tokens=int(length), output_tokens=1) for length in _PROMPTS
     ]
     return writing + reading
+
+
+@lru_cache(maxsize=8)
+def _found_nothing(workload: Workload) -> Workload:
+    """The same, whose prompts are read whole: what is found of each, the step loop leaves out."""
+    return replace(workload, prefix_share=0.0) if workload.prefix_share else workload
 
 
 def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) -> EngineTable:
@@ -166,6 +177,10 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
             host_step_s=engine.step_s or 0.0,
             overlaps=engine.overlaps,
             beams=beams,
+            prefix_share=job.workload.prefix_share,
+            tokens_per_step=job.workload.tokens_per_step,
+            tokens_checked=job.workload.tokens_checked,
+            **_adapters(job.workload, device, written),
         ),
         path_s=engine.path_s or 0.0,
         log_sigma=math.hypot(float(np.median(written.log_sigma)), engine.log_sigma),
@@ -173,6 +188,24 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
         capacity_bytes=capacity_bytes,
         knowledge=int(written.knowledge[0]),
     )
+
+
+class _Slots(TypedDict, total=False):
+    """What `Batching` has of adapters."""
+
+    num_adapters: int
+    held_adapters: int
+    load_s: float
+
+
+def _adapters(workload: Workload, device: Device, written: Steps) -> _Slots:
+    """The adapters of a service; one is brought over the link to the host, where that is known."""
+    adapters = workload.adapters
+    if adapters is None:
+        return {}
+    rate = device.pcie_bytes_per_s
+    load_s = float(written.adapter_bytes[0]) / rate if rate else 0.0
+    return {"num_adapters": adapters.count, "held_adapters": adapters.held, "load_s": load_s}
 
 
 def capacity_of(device: Device) -> float:
@@ -193,7 +226,10 @@ def _step_times(job: Job, written: Steps, read: Steps, limits: StepLimits) -> St
     linear_s = np.maximum.accumulate(prompt_s - square_s * _PROMPTS**2)
     tokens = np.arange(limits.chunk_tokens + 1, dtype=np.float64)
     read_s = _between(tokens, _PROMPTS, linear_s)
-    return StepTimes(write_s=write_s, context_s=context_s, read_s=read_s, attention_s=square_s)
+    return StepTimes(
+        write_s=write_s, context_s=context_s, read_s=read_s, attention_s=square_s,
+        draft_s=_between(sequences, _SEQUENCES, written.draft_s),
+    )  # fmt: skip
 
 
 def _between(at: FloatArray, known: FloatArray, values: FloatArray) -> FloatArray:

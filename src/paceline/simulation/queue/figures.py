@@ -243,10 +243,13 @@ def _replica(
     if isinstance(table, PacelineError):
         return table
     if not table.fits:
+        adapters = service.job.workload.adapters
+        beside = f" and {adapters.held:,} adapters" if adapters is not None else ""
+        fewer = "hold fewer adapters at once (loaded=8), " if adapters is not None else ""
         return InvalidInputError(
-            f"the weights of {service.job.workload.title} leave no room for requests on "
+            f"the weights of {service.job.workload.title}{beside} leave no room for requests on "
             f"{service.machine}",
-            hint="take more devices, or a narrower --precision",
+            hint=f"{fewer}take more devices, or a narrower --precision",
         )
     try:
         table.batching.check_room(load.requests())

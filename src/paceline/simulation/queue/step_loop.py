@@ -19,6 +19,7 @@ import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.simulation.queue.adapter_slots import AdapterSlots
 from paceline.simulation.queue.load import Requests
 from paceline.values import dataclass
 
@@ -32,20 +33,22 @@ class StepTimes:
     """What steps of an engine take, by what is in them.
 
     A step that writes for n requests with C tokens of context in all, and reads r tokens of
-    prompts, takes ``max(write_s[n], read_s[n + r]) + context_s[n] * C`` and the attention
-    of the prompts; n = 0 and r = 0 leave their part out.
+    prompts, takes ``max(write_s[n], read_s[n + r]) + context_s[n] * C + draft_s[n]`` and the
+    attention of the prompts; n = 0 and r = 0 leave their part out.
 
     Attributes:
         write_s: Of a step for n requests, all but what grows with their context, from n = 0 on.
         context_s: What a token of context adds to it.
         read_s: Reading so many tokens of prompts, all but their attention, from 0 on.
         attention_s: Attention of a prompt of p tokens takes this times p squared.
+        draft_s: Guessing tokens for n requests, which the step then checks.
     """
 
     write_s: FloatArray
     context_s: FloatArray
     read_s: FloatArray
     attention_s: float = 0.0
+    draft_s: FloatArray | float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,14 @@ class Batching:
         overlaps: Whether the host works beside the device.
         answers_whole: Whether a step answers its requests whole, however many tokens they have.
         beams: Answers that a search keeps of each request; they share its prompt.
+        prefix_share: Of a prompt, what the cache holds before it comes: it is not read, but for
+            its last token, and takes its place in the cache all the same.
+        tokens_per_step: Written of each answer in a step, in the mean: more than one with guesses.
+        tokens_checked: Read of each answer in a step: its guesses and the token before them.
+        num_adapters: Of which each request asks for one; where fewer are held, a request waits
+            until its own is there, or another one may go.
+        held_adapters: On the device at once.
+        load_s: Bringing one there.
     """
 
     max_requests: int
@@ -75,6 +86,12 @@ class Batching:
     overlaps: bool = True
     answers_whole: bool = False
     beams: int = 1
+    prefix_share: float = 0.0
+    tokens_per_step: float = 1.0
+    tokens_checked: int = 1
+    num_adapters: int = 0
+    held_adapters: int = 0
+    load_s: float = 0.0
 
     def tokens_of(self, requests: Requests) -> IntArray:
         """Tokens of cache that each request holds at its end, (R,)."""
@@ -162,6 +179,20 @@ class _Loop:
         self.overlaps = batching.overlaps
         self.host_step_s, self.host_each_s = batching.host_step_s, batching.host_s
         self.beams = batching.beams
+        self.rows = batching.beams * batching.tokens_checked
+        self.draft_s: list[float] = np.broadcast_to(times.draft_s, times.write_s.shape).tolist()
+        #: Of each prompt, the tokens that are in the cache before it comes.
+        self.found: list[int] = np.minimum(
+            np.floor(batching.prefix_share * requests.prompt_tokens).astype(np.int64),
+            requests.prompt_tokens - 1,
+        ).tolist()
+        self.per_step = batching.tokens_per_step
+        self.adapters = None
+        if batching.held_adapters < batching.num_adapters:
+            self.adapters = AdapterSlots(
+                len(requests), num_adapters=batching.num_adapters,
+                num_held=batching.held_adapters, load_s=batching.load_s,
+            )  # fmt: skip
         self.now_s = 0.0
         self.num_steps = 0
         self.num_done = 0
@@ -180,12 +211,16 @@ class _Loop:
         self.written = [0] * len(requests)
         #: Prompts that are being read, in order, with the tokens already read.
         self.reading: deque[list[int]] = deque()
+        #: Tokens that each sequence writes in a step, so that it ends with one.
+        self.pace = [1.0] * len(requests)
+        #: Those of all running sequences and their beams.
+        self.growth = 0.0
         #: Running sequences by the step at which they end; who was evicted has another step.
         self.ends: list[tuple[int, int]] = []
         self.end_of: dict[int, int] = {}
         self.num_running = 0
-        self.context = 0
-        self.held = 0
+        self.context = 0.0
+        self.held = 0.0
         self.closed_next = int(np.isnan(requests.arrival_s).argmax())
         self.is_closed = bool(np.isnan(requests.arrival_s).any())
         self._come()
@@ -215,7 +250,7 @@ class _Loop:
         """Requests with the token from which they are read in the next step, and how many."""
         room = self.chunk_tokens
         if self.mixes_prompts:
-            room -= self.num_running * self.beams
+            room -= self.num_running * self.rows
         chunk: list[tuple[int, int, int]] = []
         for entry in self.reading:
             if room <= 0:
@@ -224,15 +259,26 @@ class _Loop:
             count = min(self.to_read[number] - start, room)
             chunk.append((number, start, count))
             room -= count
-        waiting = self.waiting
-        while waiting and room > 0 and self._admits(waiting[0]):
-            number = waiting.popleft()
-            self.reading.append([number, 0])
-            self.held += self.reserved[number]
-            count = min(self.to_read[number], room)
-            chunk.append((number, 0, count))
+        while room > 0 and (admitted := self._admitted()) is not None:
+            start = self.found[admitted]
+            self.reading.append([admitted, start])
+            self.held += self.reserved[admitted]
+            count = min(self.to_read[admitted] - start, room)
+            chunk.append((admitted, start, count))
             room -= count
         return chunk
+
+    def _admitted(self) -> int | None:
+        """Who has waited longest of those whose adapter may be there, if the cache has room."""
+        waiting, adapters = self.waiting, self.adapters
+        place = 0 if adapters is None else adapters.place(waiting)
+        if not waiting or place is None or not self._admits(waiting[place]):
+            return None
+        number = waiting[place]
+        del waiting[place]
+        if adapters is not None:
+            self.now_s += adapters.take(number)
+        return number
 
     def _admits(self, number: int) -> bool:
         at_once = self.num_running + len(self.reading)
@@ -252,10 +298,10 @@ class _Loop:
             squares += count * (2 * start + count)
         mixes = self.mixes_prompts and self.num_running > 0
         num_written = self.num_running if mixes else 0
-        step_s = self.read_s[min(tokens + num_written * self.beams, len(self.read_s) - 1)]
+        step_s = self.read_s[min(tokens + num_written * self.rows, len(self.read_s) - 1)]
         if mixes:
             step_s = max(step_s, self.write_s[num_written])
-            step_s += self.context_s[num_written] * self.context
+            step_s += self.context_s[num_written] * self.context + self.draft_s[num_written]
         step_s += self.attention_s * squares
         self.now_s += self._hosted_s(step_s, num_written + len(chunk))
         if mixes:
@@ -276,9 +322,13 @@ class _Loop:
         self.written[number] += 1
         if left == 0:
             self.held -= self.reserved[number]
+            self._let_go(number)
             self._finish(number)
             return
-        end = self.num_steps + left
+        steps = math.ceil(left / self.per_step)
+        end = self.num_steps + steps
+        self.pace[number] = left / steps
+        self.growth += self.pace[number] * self.beams
         self.end_of[number] = end
         heapq.heappush(self.ends, (end, number))
         self.num_running += 1
@@ -294,14 +344,15 @@ class _Loop:
         running = self.num_running
         if self.grows:
             free = self.cache_tokens - self.held
-            if free < running * self.beams * count:
-                count = max(int(free // (running * self.beams)), 1)
+            if free < self.growth * count:
+                count = max(int(free // self.growth), 1)
         context_s = self.context_s[running]
-        first_s = self.write_s[running] + context_s * self.context
-        growth_s = context_s * running * self.beams / 2.0
+        first_s = self.write_s[running] + context_s * self.context + self.draft_s[running]
+        growth_s = context_s * self.growth / 2.0
         leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
         gap_s = self.next_s - self.now_s
-        if gap_s < count * leap_s and not self.waiting and running < self.max_requests:
+        is_open = self.adapters is not None or not self.waiting
+        if gap_s < count * leap_s and is_open and running < self.max_requests:
             soon = math.ceil(gap_s / self._hosted_s(first_s, running))
             soon_s = self._hosted_s(first_s + growth_s * (soon - 1), running)
             count = min(max(math.ceil(gap_s / soon_s), 1), count)
@@ -318,9 +369,9 @@ class _Loop:
         return step_s if step_s >= host_s else host_s
 
     def _advance(self, count: int) -> None:
-        """Every running sequence has written so many tokens more; who is done ends."""
+        """Every running sequence has written in so many steps more; who is done ends."""
         self.num_steps += count
-        written = self.num_running * self.beams * count
+        written = self.growth * count
         self.context += written
         if self.grows:
             self.held += written
@@ -330,11 +381,21 @@ class _Loop:
             if self.end_of.get(number) != end:
                 continue
             del self.end_of[number]
-            tokens = self.prompt[number] + self.beams * self.output[number]
-            self.num_running -= 1
-            self.context -= tokens
-            self.held -= tokens
+            self._leave(number, self.output[number])
             self._finish(number)
+
+    def _leave(self, number: int, written: float) -> None:
+        """A sequence with so many tokens of an answer runs no more."""
+        tokens = self.prompt[number] + self.beams * written
+        self._let_go(number)
+        self.num_running -= 1
+        self.growth = self.growth - self.pace[number] * self.beams if self.num_running else 0.0
+        self.context -= tokens
+        self.held -= tokens
+
+    def _let_go(self, number: int) -> None:
+        if self.adapters is not None:
+            self.adapters.give(number)
 
     def _finish(self, number: int) -> None:
         self.finish_s[number] = self.now_s
@@ -347,18 +408,15 @@ class _Loop:
 
     def _overflows(self) -> bool:
         """Whether the cache would in the next step."""
-        return self.held + self.num_running * self.beams > self.cache_tokens
+        return self.held + self.growth > self.cache_tokens
 
     def _evict(self) -> None:
         """Who came last leaves a cache that would overflow, and reads again."""
         while self.num_running > 1 and self._overflows():
             number, end = self.end_of.popitem()
-            left = end - self.num_steps
-            self.written[number] = self.output[number] - left
-            tokens = self.prompt[number] + self.beams * self.written[number]
-            self.to_read[number] = tokens
-            self.num_running -= 1
-            self.context -= tokens
-            self.held -= tokens
+            written = self.output[number] - (end - self.num_steps) * self.pace[number]
+            self._leave(number, written)
+            self.written[number] = int(written)
+            self.to_read[number] = self.prompt[number] + self.beams * self.written[number]
             self.num_preempted += 1
             self.waiting.appendleft(number)
