@@ -3,7 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_machines import cpu_machine, gpu_machine
+from run_machines import catalog_device, cpu_machine, gpu_machine
 
 from paceline.execution.machine.doctor import (
     diagnose_machine,
@@ -69,6 +69,44 @@ def test_machine_checks_need_proof():
     assert [f.name for f in diagnose_machine(gpu_machine(), ["LD_LIBRARY_PATH"])] == [
         "library-path-set"
     ]
+
+
+def with_gpus(*changes):
+    return gpu_machine(gpus=tuple(replace(gpu_machine().gpus[0], **one) for one in changes))
+
+
+UNWELL = {
+    "memory-errors": ({}, {"num_memory_errors": 2}),
+    "lost-lanes": ({}, {"pcie_lanes_now": 4}),
+    "clock-held-back": ({}, {"throttle_reasons": ("power limit", "power brake")}),
+    "dead-nvlink": ({}, {"num_nvlinks": 12}),
+    "shared-gpu": ({}, {"num_other_processes": 2}),
+}
+
+
+@pytest.mark.parametrize("name", UNWELL)
+def test_a_gpu_that_is_unwell_is_named_by_its_number(name):
+    (finding,) = diagnose_machine(with_gpus(*UNWELL[name]))
+    assert finding.name == name
+    assert [line.split(" (")[0] for line in finding.proof] == ["this machine · GPU 1"]
+
+
+def test_a_limit_that_somebody_set_is_no_fault():
+    assert diagnose_machine(with_gpus({"throttle_reasons": ("power limit",)})) == ()
+    assert diagnose_machine(with_gpus({"num_memory_errors": 0, "pcie_lanes_now": 16})) == ()
+
+
+def test_links_are_held_against_the_catalogue():
+    device = catalog_device("H100", memory_bytes=80e9, fabric="nvlink4")
+    device = replace(device, pcie_bytes_per_s=64e9)
+    apart = with_gpus({"num_nvlinks": 0}, {"num_nvlinks": 0})
+    assert diagnose_machine(apart) == ()
+    assert [f.name for f in diagnose_machine(apart, device=device)] == ["dead-nvlink"]
+    slow = with_gpus({"pcie_generation": 3})
+    (finding,) = diagnose_machine(slow, device=device)
+    assert finding.name == "slow-slot"
+    assert "15.8 GB/s of 64.0 GB/s" in finding.proof[0]
+    assert diagnose_machine(gpu_machine(), device=device) == ()
 
 
 def test_tools_that_are_not_there_or_hang_say_nothing():

@@ -61,6 +61,18 @@ class RecordedLibrary:
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle):
         return 16
 
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle):
+        return 16 if handle == 0 else 8
+
+    def nvmlDeviceGetTotalEccErrors(self, handle, kind, since):
+        assert (kind, since) == (1, 0)
+        return 3 * handle
+
+    def nvmlDeviceGetRemappedRows(self, handle):
+        if handle == 0:
+            raise NVMLError
+        return (0, 1, 1, 0)
+
     def nvmlDeviceGetNvLinkState(self, handle, link):
         if link >= 4:
             raise NVMLError
@@ -99,6 +111,13 @@ def test_facts_are_in_si_units(nvml):
     assert (gpu.compute_capability, gpu.power_limit_w, gpu.num_nvlinks) == ("9.0", 700.0, 4)
     assert gpu.memory_bytes == 85_520_809_984
     assert (gpu.num_other_processes, gpu.is_mig) == (1, False)
+
+
+def test_health_is_what_the_driver_counts(nvml):
+    sound, broken = nvml.gpus()
+    assert (sound.num_memory_errors, sound.has_failed_rows, sound.pcie_lanes_now) == (0, False, 16)
+    assert (broken.num_memory_errors, broken.has_failed_rows, broken.pcie_lanes_now) == (3, True, 8)
+    assert sound.throttle_reasons == ("power limit",)
 
 
 def test_sample_is_in_si_units(nvml):

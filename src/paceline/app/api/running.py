@@ -103,6 +103,8 @@ def run(
     if on is None:
         with running(own, more={**tracing_settings(), **choose}) as started:
             say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
+            for words in _unwell():
+                say(words)
             watcher = watch(started.run, idle_watch=_idle_watch(started, limits))
             look = partial(_look, watcher, started)
             return watcher.summary(wait(started, look, watcher.hear_signal))
@@ -147,6 +149,16 @@ def _idle_watch(started: Started, limits: Limits) -> IdleWatch | None:
     nvml = open_nvml()
     gpus = () if nvml is None else range(len(nvml.gpus()))
     return IdleWatch(Sensors(nvml, gpus), started.process.pid)
+
+
+def _unwell() -> Iterator[str]:
+    """What is wrong with the GPUs here before the first step, a line each."""
+    from paceline.execution.machine.gpu_health import diagnose_gpus
+    from paceline.execution.machine.nvml import open_nvml
+
+    nvml = open_nvml()
+    for finding in diagnose_gpus(() if nvml is None else nvml.gpus()):
+        yield f"{finding.cause}: {'; '.join(finding.proof)} ({finding.remedy})"
 
 
 def _look(watcher: Watcher, started: Started) -> None:

@@ -29,12 +29,12 @@ from paceline.execution.cells import (
 from paceline.execution.conditions import QUICK_TIMING, Place, Settings, fingerprint
 from paceline.execution.largest import search_largest
 from paceline.execution.machine.doctor import (
-    Finding,
     diagnose_machine,
     diagnose_output,
     tool_output,
 )
 from paceline.execution.machine.facts import HostFacts
+from paceline.execution.machine.findings import Finding
 from paceline.execution.machine.nvml import open_nvml
 from paceline.execution.machine.probe import probe_host, probe_machine
 from paceline.execution.machine.sensors import Sensors
@@ -282,9 +282,13 @@ def examine(log: Path | None) -> Examination:
         InvalidInputError: The log cannot be read.
     """
     facts = probe_host()
-    machine = probe_machine(load_catalog(), facts=facts)
+    catalog = load_catalog()
+    machine = probe_machine(catalog, facts=facts)
     output = tool_output() if log is None else _log_text(log)
-    findings = diagnose_output(output, facts) + diagnose_machine(facts, _environment())
+    found = (d for d in catalog.devices if d.name == machine.device_name)
+    findings = diagnose_output(output, facts) + diagnose_machine(
+        facts, _environment(), device=next(found, None)
+    )
     created = list_stacks(stacks_folder())
     return Examination(
         facts=facts,

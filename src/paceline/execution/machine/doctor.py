@@ -11,7 +11,10 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from paceline.catalog.entities import Device
 from paceline.execution.machine.facts import HostFacts
+from paceline.execution.machine.findings import Finding
+from paceline.execution.machine.gpu_health import diagnose_gpus
 from paceline.shipped import shipped_toml
 from paceline.units import format_bytes
 from paceline.values import dataclass
@@ -37,23 +40,6 @@ class Cause:
     pattern: re.Pattern[str]
     cause: str
     facts: tuple[str, ...]
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A cause that was found, with what proves it.
-
-    Attributes:
-        name: Key of the cause.
-        cause: What is wrong, in one sentence.
-        proof: The tool's own line, then what this machine says.
-        remedy: One command.
-    """
-
-    name: str
-    cause: str
-    proof: tuple[str, ...]
     remedy: str
 
 
@@ -119,18 +105,20 @@ def tool_output(tools: Iterable[Sequence[str]] = _TOOLS, *, timeout_s: float = 1
     return "\n".join(parts)
 
 
-def diagnose_machine(facts: HostFacts, environment: Iterable[str] = ()) -> tuple[Finding, ...]:
+def diagnose_machine(
+    facts: HostFacts, environment: Iterable[str] = (), *, device: Device | None = None
+) -> tuple[Finding, ...]:
     """What is wrong here without any message: only what the facts themselves prove.
 
     Args:
         facts: This machine.
         environment: Names of environment variables that are set.
+        device: The catalogue's entry of its GPUs, whose links they ought to have; None if unknown.
     """
     checks = (
         _gpu_without_driver(facts),
         _small_shared_memory(facts),
-        _shared_gpu(facts),
-        _sliced_gpu(facts),
+        *diagnose_gpus(facts.gpus, device),
         _library_path(facts, frozenset(environment)),
     )
     return tuple(finding for finding in checks if finding is not None)
@@ -196,31 +184,6 @@ def _small_shared_memory(facts: HostFacts) -> Finding | None:
         cause="this container's /dev/shm is too small for loader workers and for NCCL",
         proof=_fact_lines(("shm_bytes", "container"), facts),
         remedy="docker run --shm-size=8g IMAGE",
-    )
-
-
-def _shared_gpu(facts: HostFacts) -> Finding | None:
-    busy = [gpu for gpu in facts.gpus if gpu.num_other_processes]
-    if not busy:
-        return None
-    counts = ", ".join(f"{gpu.name}: {gpu.num_other_processes} processes" for gpu in busy)
-    return Finding(
-        name="shared-gpu",
-        cause="other processes compute on the GPU, so measurements here are not its own",
-        proof=(f"this machine · {counts}",),
-        remedy="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
-    )
-
-
-def _sliced_gpu(facts: HostFacts) -> Finding | None:
-    sliced = [gpu.name for gpu in facts.gpus if gpu.is_mig]
-    if not sliced:
-        return None
-    return Finding(
-        name="sliced-gpu",
-        cause="the GPU is cut into slices (MIG), so measurements here are those of a slice",
-        proof=(f"this machine · MIG mode is on: {', '.join(sliced)}",),
-        remedy="sudo nvidia-smi --multi-instance-gpu 0",
     )
 
 

@@ -22,9 +22,15 @@ class GpuFacts:
         power_limit_w: Enforced board power limit.
         pcie_generation: Highest PCIe generation that card and slot share.
         pcie_lanes: Widest PCIe link that card and slot share.
+        pcie_lanes_now: Lanes that work now; a sound link keeps them at rest.
         num_nvlinks: Active NVLink connections.
         is_mig: Whether the card is cut into slices.
         num_other_processes: Processes that compute on it now; None if not told.
+        num_memory_errors: Errors that ECC could not correct since the driver was loaded; None if
+            not told.
+        has_failed_rows: Whether broken rows of memory wait for a reset, or none are left to replace
+            them.
+        throttle_reasons: Why its clock is held back now; empty where it is not.
     """
 
     name: str
@@ -35,9 +41,13 @@ class GpuFacts:
     power_limit_w: float | None = None
     pcie_generation: int | None = None
     pcie_lanes: int | None = None
+    pcie_lanes_now: int | None = None
     num_nvlinks: int = 0
     is_mig: bool = False
     num_other_processes: int | None = None
+    num_memory_errors: int | None = None
+    has_failed_rows: bool = False
+    throttle_reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,10 @@ _THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
 )
 
 
+#: ``NVML_MEMORY_ERROR_TYPE_UNCORRECTED`` and ``NVML_VOLATILE_ECC`` of nvml.h.
+_UNCORRECTED, _SINCE_LOADED = 1, 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
     """One reading of one GPU; a quantity its driver does not tell is None.
@@ -114,6 +118,8 @@ class PyNvml:
         memory = self._ask(lib.nvmlDeviceGetMemoryInfo, handle)
         capability = self._ask(lib.nvmlDeviceGetCudaComputeCapability, handle)
         mig = self._ask(lib.nvmlDeviceGetMigMode, handle)
+        rows = self._ask(lib.nvmlDeviceGetRemappedRows, handle)
+        throttle = self._ask(lib.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         pids = self.process_ids(index)
         return GpuFacts(
             name=_text(lib.nvmlDeviceGetName(handle)),
@@ -124,9 +130,15 @@ class PyNvml:
             power_limit_w=_scaled(self._ask(lib.nvmlDeviceGetEnforcedPowerLimit, handle), 1e-3),
             pcie_generation=self._ask(lib.nvmlDeviceGetMaxPcieLinkGeneration, handle),
             pcie_lanes=self._ask(lib.nvmlDeviceGetMaxPcieLinkWidth, handle),
+            pcie_lanes_now=self._ask(lib.nvmlDeviceGetCurrPcieLinkWidth, handle),
             num_nvlinks=self._num_nvlinks(handle),
             is_mig=mig is not None and mig[0] == 1,
             num_other_processes=None if pids is None else len(pids),
+            num_memory_errors=self._ask(
+                lib.nvmlDeviceGetTotalEccErrors, handle, _UNCORRECTED, _SINCE_LOADED
+            ),
+            has_failed_rows=rows is not None and bool(rows[2] or rows[3]),
+            throttle_reasons=throttle_names(throttle or 0),
         )
 
     def _num_nvlinks(self, handle: Any) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from paceline.catalog.entities import Machine
 from paceline.execution.ceilings import Ceiling
-from paceline.execution.machine.doctor import Finding, fact_text
+from paceline.execution.machine.doctor import fact_text
 from paceline.execution.machine.facts import HostFacts
+from paceline.execution.machine.findings import Finding
 from paceline.execution.machine.probe import describe_machine
 from paceline.execution.stacks import Stack, StackSpec
 from paceline.reporting.tables import Column, Table
