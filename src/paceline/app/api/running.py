@@ -102,9 +102,7 @@ def run(
     watch = partial(Watcher, expect=expect, say=say, expectation=expectation, limits=limits)
     if on is None:
         with running(own, more={**tracing_settings(), **choose}) as started:
-            say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
-            for words in _unwell():
-                say(words)
+            _begin(own.id, say)
             watcher = watch(started.run, idle_watch=_idle_watch(started, limits))
             look = partial(_look, watcher, started)
             return watcher.summary(wait(started, look, watcher.hear_signal))
@@ -151,14 +149,15 @@ def _idle_watch(started: Started, limits: Limits) -> IdleWatch | None:
     return IdleWatch(Sensors(nvml, gpus), started.process.pid)
 
 
-def _unwell() -> Iterator[str]:
-    """What is wrong with the GPUs here before the first step, a line each."""
+def _begin(run: str, say: Say) -> None:
+    """Name the run, and what is wrong with the GPUs here before its first step."""
     from paceline.execution.machine.gpu_health import diagnose_gpus
     from paceline.execution.machine.nvml import open_nvml
 
+    say(f"run {run} · paceline runs follow {run} shows how it goes")
     nvml = open_nvml()
     for finding in diagnose_gpus(() if nvml is None else nvml.gpus()):
-        yield f"{finding.cause}: {'; '.join(finding.proof)} ({finding.remedy})"
+        say(f"{finding.cause}: {'; '.join(finding.proof)} ({finding.remedy})")
 
 
 def _look(watcher: Watcher, started: Started) -> None:
