@@ -51,6 +51,18 @@ def test_all_devices_write_one_request_where_that_is_sooner(
     assert (both["latency_s"]["mid"] < 0.65 * one["latency_s"]["mid"]) == (model == "qwen3-14b")
 
 
+@pytest.mark.parametrize("device", ["Gaudi 3", "Trainium1", "TPU v6e"])
+@pytest.mark.parametrize("model", ["qwen3-4b", "mistral-7b"])
+def test_the_loop_that_stands_for_an_engine_shares_layers_as_engines_do(
+    model: str, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = (model, "--task", "infer", "--device", device, "--devices", "1,2", "--batch", "1")
+    one, both = _cells(capsys, *how)
+    plain = _cells(capsys, *how, "--framework", "torch")
+    assert both["latency_s"]["mid"] < 0.75 * one["latency_s"]["mid"]
+    assert [cell["tensor_degree"] for cell in (one, both, *plain)] == [1, 2, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("model", "how"),
     [

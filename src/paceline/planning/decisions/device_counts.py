@@ -95,7 +95,7 @@ def scaling_curve(
     """Time, cost, efficiency and memory of a training step on each number of devices.
 
     For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
-    with as many microbatches as that needs; the simpler one where they differ by less than 1 %.
+    with as many microbatches as that needs; the simpler one where they do not differ beyond doubt.
     Where a third of the step waits for other devices, gradients are summed over the batch that
     trains best. Where none fits, a batch has fewer items than devices, or shards of layers still
     wait so long, everything that can be searched is, if the step is of one pass.

@@ -40,6 +40,7 @@ from paceline.planning.forecast.grid_jobs import (
 )
 from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.service import service_of
 from paceline.planning.places.configurations import DeviceSupport, why_unusable
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.simulation.memory_kinds import memory_of_kind
@@ -261,8 +262,7 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
     samples_per_s = samples / whole.step_s
     needed_bytes = whole.needed_bytes(asked.goal.memory_confidence)
     fits = needed_bytes <= capacities_bytes[place]
-    served = np.array([one.configuration.is_served for one in asked.configured], dtype=bool)
-    is_lone = (asked.batch[item] == 1) & served[number]
+    is_lone = (asked.batch[item] == 1) & (service_of(asked.goal, asked.workload) is not None)
     merit = np.where(is_lone, 1.0 / whole.per_token_s, samples_per_s)
     return _Grid(
         asked=asked,

@@ -184,7 +184,7 @@ def grid_cases(
     )
     configured = (
         *_stated(configured, axes),
-        *_shared(workload, configured, supports, axes),
+        *_shared(workload, configured, supports, axes, asks_service=service is not None),
         *_split_state(workload, configured, supports, axes),
     )
     places = _places(catalog, [support.device for support in supports], axes.counts)
@@ -320,11 +320,12 @@ def _engine_degree(count: int) -> int:
 
 def _shared(
     workload: Workload, configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
-    axes: GridAxes,
+    axes: GridAxes, *, asks_service: bool,
 ) -> Iterator[ConfiguredDevices]:  # fmt: skip
     """Inference whose ranks share every layer, on devices that the weights alone half fill.
 
-    Everywhere where an engine serves one request at a time: all devices write its tokens.
+    Everywhere where one request at a time is served, by an engine or by the plain loop that stands
+    for one: all devices write its tokens.
     """
     degrees = sorted({_engine_degree(count) for count in axes.counts} - {1})
     if workload.task == "train":
@@ -336,7 +337,7 @@ def _shared(
         rows = tuple(
             row
             for row in one.rows
-            if (is_served and 1 in axes.batches)
+            if (asks_service and 1 in axes.batches)
             or weights_bytes > _CROWDED_FRAC * capacity_bytes(supports[row].device)
         )
         for degree in degrees if rows else ():
