@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.rank_memory import Owned, rank_memory, splits
 from paceline.parallelism.replicas.data_parallel import data_parallel_step, summed_over_replicas_s
@@ -58,22 +58,23 @@ def evaluate_strategies(
     """
     pipelines = distinct_pipelines(table, variants, fabric)
     memory = rank_memory(table, variants, pipelines, fabric, has_optimizer=has_optimizer)
-    times, of_row = pipelines.times(), pipelines.of_row
+    times = pipelines.times().take(pipelines.of_row)
     updated = TrainingState(_sum(_updated(table, part) for part in memory.owned))
     host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
     rates = np.array([v.costs.update_bytes_per_s for v in variants])[table.variant]
     device_s = updated.update / rates * has_optimizer
     late_s = np.array([v.costs.update_late_s for v in variants])[table.variant] / table.pp
-    update_s = device_s + np.maximum(host_s - times.ahead_s[of_row], 0.0)
+    update_s = device_s + np.maximum(host_s - times.ahead_s, 0.0)
     update_s = np.maximum(update_s, late_s * has_optimizer)
-    exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric)
+    bare_s = exposed_s(table, times, memory.owned, fabric)
     columns = {
-        "step_s": times.all_s[of_row] + update_s + exposed_s,
-        "bubble_s": times.bubble_s[of_row],
-        "tensor_s": times.tensor_s[of_row],
-        "exposed_s": exposed_s,
+        "step_s": times.all_s + update_s + bare_s,
+        "bubble_s": times.bubble_s,
+        "tensor_s": times.tensor_s,
+        "exposed_s": bare_s,
+        "communication_s": times.tensor_s + bare_s,
         "update_s": update_s,
-        "backward_s": times.backward_s[of_row],
+        "backward_s": times.backward_s,
         "memory_mid_bytes": memory.process_mid_bytes,
         "memory_high_bytes": memory.process_high_bytes,
     }
@@ -112,29 +113,59 @@ def _updated(table: StrategyTable, owned: Owned) -> FloatArray:
     return np.asarray(owned.most.values * np.where(splits(table, "zero1"), 1.0 / owned.shards, 1.0))
 
 
-def _exposed_s(
-    table: StrategyTable, times: PipelineTimes, of_row: IntArray, owned: Sequence[Owned],
-    fabric: ClusterLinks,
-) -> FloatArray:  # fmt: skip
+def exposed_s(
+    table: StrategyTable, times: PipelineTimes, owned: Sequence[Owned], fabric: ClusterLinks
+) -> FloatArray:
     """Data-parallel communication that nothing hides; each part has its share of the time.
 
     What splits gradients exchanges them in every microbatch.
+
+    Args:
+        table: Strategies.
+        times: Of the pipeline of each.
+        owned: What their ranks hold alike.
+        fabric: The cluster.
     """
-    forward_s, backward_s = times.forward_s[of_row], times.backward_s[of_row]
-    last_s, first_s = (_passing_s(table, one_s) for one_s in (backward_s, forward_s))
     is_in_every = splits(table, "zero2")
-    alone_s = np.where(is_in_every, forward_s + backward_s, times.all_s[of_row])
+    alone_s = np.where(is_in_every, times.forward_s + times.backward_s, times.all_s)
     everything = np.maximum(_sum(part.most.parameters for part in owned), 1.0)
-    exposed_s = np.zeros(len(table))
+    bare_s = np.zeros(len(table))
     for part in owned:
         frac = part.most.parameters / everything
-        hides_s = (
-            np.where(is_in_every, backward_s, last_s) * frac * fabric.profile.overlaps_gradients
-        )
-        ahead_s = first_s * frac * fabric.profile.gathers_ahead
-        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, ahead_s, fabric)
-        exposed_s += _replicas_exposed_s(part, hides_s, fabric)
-    return exposed_s
+        hides_s = np.where(is_in_every, times.backward_s, _passing_s(table, times.backward_s))
+        hides_s = hides_s * frac * fabric.profile.overlaps_gradients
+        ahead_s = _passing_s(table, times.forward_s) * frac * fabric.profile.gathers_ahead
+        bare_s += _part_s(table, part, alone_s * frac, hides_s, ahead_s, fabric)[0]
+        bare_s += _replicas_exposed_s(part, hides_s, fabric)
+    return bare_s
+
+
+def least_exposed_s(
+    table: StrategyTable, times: PipelineTimes, owned: Sequence[Owned], fabric: ClusterLinks
+) -> FloatArray:
+    """What of all steps that take these times at least nothing hides, with no more than they take.
+
+    Of one stage it is what `exposed_s` has but for sums over replicas of shards: a stage that takes
+    longer hides no more than that. Of more stages all that is sent but for what the busiest could
+    hide, which is not known where gathers hide too. Of experts nothing is said: how the time is
+    shared hangs on the stages.
+
+    Args:
+        table: Strategies.
+        times: The least that their pipelines take.
+        owned: What ranks hold alike at least.
+        fabric: The cluster.
+    """
+    if len(owned) > 1:
+        return np.zeros(len(table))
+    is_in_every, profile = splits(table, "zero2"), fabric.profile
+    alone_s = np.where(is_in_every, times.forward_s + times.backward_s, times.all_s)
+    hides_s = times.backward_s * profile.overlaps_gradients
+    ahead_s = times.forward_s * profile.gathers_ahead
+    bare_s, sent_s = _part_s(table, owned[0], alone_s, hides_s, ahead_s, fabric)
+    busiest_s = _passing_s(table, times.all_s / table.microbatches)
+    left_s = np.maximum(sent_s - busiest_s, 0.0) * (not profile.gathers_ahead)
+    return np.where(table.pp > 1, left_s, bare_s)
 
 
 def _passing_s(table: StrategyTable, one_s: FloatArray) -> FloatArray:
@@ -171,12 +202,12 @@ def _replicas_exposed_s(owned: Owned, hides_s: FloatArray, fabric: ClusterLinks)
     return exposed_s
 
 
-def _part_exposed_s(
+def _part_s(
     table: StrategyTable, owned: Owned, alone_s: FloatArray, hides_s: FloatArray,
     ahead_s: FloatArray, fabric: ClusterLinks,
-) -> FloatArray:  # fmt: skip
-    """What nothing hides of reducing and gathering what one kind of copies holds alike."""
-    exposed_s = np.zeros(len(table))
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Reducing and gathering what one kind of copies holds alike: what nothing hides, and all."""
+    bare_s, sent_s = np.zeros((2, len(table)))
     most = owned.most
     width = np.maximum(most.reduced / np.maximum(most.trained, 1.0), 1.0)
     buckets = fabric.profile.bucket_size_bytes(owned.shards, width)
@@ -188,7 +219,7 @@ def _part_exposed_s(
         stride = owned.stride[rows]
         gathered = most.gathered if sharding == "zero3" else most.renewed
         rounds = table.microbatches[rows] if sharding in ("zero2", "zero3") else 1
-        exposed_s[rows] = data_parallel_step(
+        step = data_parallel_step(
             mid_s=alone_s[rows],
             backward_s=hides_s[rows],
             gradient_bytes=most.reduced[rows],
@@ -202,5 +233,6 @@ def _part_exposed_s(
             bucket_bytes=buckets[rows],
             forward_s=ahead_s[rows],
             num_reductions=rounds,
-        ).exposed_communication_s
-    return exposed_s
+        )
+        bare_s[rows], sent_s[rows] = step.exposed_communication_s, step.communication_s
+    return bare_s, sent_s

@@ -1,4 +1,4 @@
-"""Bounds below the steps of strategies, from block times alone: what need not be evaluated.
+"""Bounds below the steps of strategies, from block times and messages: what need not be evaluated.
 
 Shapes: one element per strategy.
 """
@@ -10,7 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
-from paceline.parallelism.schedule.table import KINDS, StrategyTable, Variant, VariantKind
+from paceline.parallelism.evaluation import least_exposed_s
+from paceline.parallelism.rank_memory import evenly_owned
+from paceline.parallelism.schedule.pipeline_timing import PipelineTimes
+from paceline.parallelism.schedule.table import (
+    KINDS,
+    ClusterLinks,
+    StrategyTable,
+    Variant,
+    VariantKind,
+)
 
 #: Of forward, what recomputing all blocks takes at least: fused kernels repeat less than all of it.
 _LEAST_RECOMPUTED_FRAC = 0.6
@@ -20,9 +29,10 @@ _LEAST_INTERLEAVED_FRAC = 0.95
 
 
 def least_steps_s(
-    table: StrategyTable, kinds: Sequence[VariantKind], plain: Sequence[Variant]
-) -> FloatArray:
-    """A time that no step undercuts: neither messages nor updates nor uneven stages are counted.
+    table: StrategyTable, kinds: Sequence[VariantKind], plain: Sequence[Variant],
+    fabric: ClusterLinks,
+) -> FloatArray:  # fmt: skip
+    """A time that no step undercuts: neither updates nor uneven stages are counted.
 
     Let a microbatch take ``S`` in all stages together, of which ``F`` is forward and ``W`` makes
     gradients of weights. With ``m`` microbatches and ``p`` stages, the busiest of which has at
@@ -36,10 +46,13 @@ def least_steps_s(
     - Under ZB-H1 no less than ``m S / p``, and than one microbatch takes on its way through all
       stages and back, ``S - W``.
 
+    What replicas send is added as far as no such step can hide it.
+
     Args:
         table: Strategies.
         kinds: What their ``variant`` points into.
         plain: For each of them the variant of the same ranks that recomputes nothing.
+        fabric: The cluster.
     """
     forward_s, backward_s, weight_s = (
         np.array([getattr(one.costs, name).sum(axis=1) for one in plain])
@@ -48,14 +61,20 @@ def least_steps_s(
     recomputes = np.array([one.checkpointing != "none" for one in kinds])
     repeated_s = np.where(recomputes[:, None], _LEAST_RECOMPUTED_FRAC * forward_s, 0.0)
     place = table.variant, table.point
-    all_s = (forward_s + backward_s + repeated_s)[place]
+    first_s, second_s = forward_s[place], (backward_s + repeated_s)[place]
+    all_s = first_s + second_s
     count, stages = table.microbatches.astype(np.float64), table.pp.astype(np.float64)
     flowing_s = all_s / -np.expm1(stages * np.log1p(-1.0 / np.maximum(count, 1.0 + 1e-9)))
     busiest_s = all_s * count / stages
     passing_s = np.maximum(busiest_s, all_s - weight_s[place])
-    kind = table.kind
-    return np.select(
+    kind, nothing = table.kind, np.zeros(len(table))
+    least_s = np.select(
         [kind == KINDS.index(one) for one in ("1f1b", "zbh1", "interleaved")],
         [flowing_s, passing_s, _LEAST_INTERLEAVED_FRAC * busiest_s],
         busiest_s,
     )
+    times = PipelineTimes(
+        all_s=least_s, bubble_s=nothing, tensor_s=nothing, ahead_s=nothing,
+        forward_s=first_s, backward_s=second_s,
+    )  # fmt: skip
+    return np.asarray(least_s + least_exposed_s(table, times, evenly_owned(table, plain), fabric))

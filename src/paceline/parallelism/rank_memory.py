@@ -129,8 +129,7 @@ def least_state_bytes(table: StrategyTable, variants: Sequence[Variant]) -> Floa
         table: Strategies.
         variants: What their ``variant`` points into; what is recomputed does not matter.
     """
-    whole = np.stack([one.costs.state.values.sum(axis=-1) for one in variants], axis=-1)
-    owned = _owned(table, variants, (whole[..., table.variant] / table.pp)[..., None])
+    owned = evenly_owned(table, variants)
     shares = [_Shares.of(table, part, has_optimizer=True) for part in owned]
     kept = (
         one.state.weight * share.weight
@@ -139,6 +138,12 @@ def least_state_bytes(table: StrategyTable, variants: Sequence[Variant]) -> Floa
         for one, share in zip(owned, shares, strict=True)
     )
     return np.asarray(np.sum(list(kept), axis=0)[:, 0])
+
+
+def evenly_owned(table: StrategyTable, variants: Sequence[Variant]) -> tuple[Owned, ...]:
+    """What ranks hold alike where stages share all state evenly, which is as little as can be."""
+    whole = np.stack([one.costs.state.values.sum(axis=-1) for one in variants], axis=-1)
+    return _owned(table, variants, (whole[..., table.variant] / table.pp)[..., None])
 
 
 def splits(table: StrategyTable, level: Sharding) -> npt.NDArray[np.bool_]:

@@ -348,7 +348,7 @@ def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
     """Bounds below all steps, from the blocks without recomputation."""
     kinds = [space.kinds[place] for place in np.unique(table.variant).tolist()]
     own, places = _plain(space, table)
-    return least_steps_s(own, kinds, space.variants_of(places))
+    return least_steps_s(own, kinds, space.variants_of(places), space.fabric)
 
 
 def _least_bytes(space: SearchSpace, table: StrategyTable) -> FloatArray:

@@ -28,7 +28,8 @@ MODELS = (("gpt2", 1024), (SMALL, 1024), ("mixtral-8x7b", 4096), ("llama-3-8b", 
 def bounds_of(prepared: SearchSpace, table: StrategyTable) -> np.ndarray:
     """Bounds of rows, each from the variant of its ranks that recomputes nothing."""
     plain = {v.shape: v for v in prepared.variants if v.checkpointing == "none"}
-    return least_steps_s(table, prepared.kinds, [plain[one.shape] for one in prepared.kinds])
+    variants = [plain[one.shape] for one in prepared.kinds]
+    return least_steps_s(table, prepared.kinds, variants, prepared.fabric)
 
 
 def on_slow_links(prepared: SearchSpace) -> SearchSpace:
@@ -39,8 +40,10 @@ def on_slow_links(prepared: SearchSpace) -> SearchSpace:
 
 @pytest.mark.parametrize(("model", "seq"), MODELS)
 @pytest.mark.parametrize("num_devices", [8, 128])
-def test_no_step_undercuts_its_bound(model: str, seq: int, num_devices: int) -> None:
+@pytest.mark.parametrize("links", ["fast", "slow"])
+def test_no_step_undercuts_its_bound(model: str, seq: int, num_devices: int, links: str) -> None:
     prepared = space(model, seq=seq)
+    prepared = prepared if links == "fast" else on_slow_links(prepared)
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=128)
     step_s = evaluate_strategies(table, prepared.variants, prepared.fabric).steps.step_s
     assert len(table) > 1
