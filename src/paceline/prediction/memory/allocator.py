@@ -129,15 +129,17 @@ def replay(
         varies: Whether shorter sequences come before the longest. Segments that fitted them stay,
             too small for it: a process shows up to twice what is alive.
     """
-    sizes = lifetimes.bytes_at(batch, seq)
+    lengths = _lengths(seq) if varies else [seq] * num_steps
+    sizes = {length: lifetimes.bytes_at(batch, length) for length in (seq, *lengths)}
+    events = {length: storage_events(lifetimes, sizes[length]) for length in lengths}
+    whole = {length: one.astype(np.int64).tolist() for length, one in sizes.items()}
     allocator = _Allocator(capacity_bytes)
     fits = True
     try:
         for row in np.flatnonzero(lifetimes.is_resident()).tolist():
-            allocator.take(int(sizes[row]))
-        for length in _lengths(seq) if varies else [seq] * num_steps:
-            sizes = lifetimes.bytes_at(batch, length)
-            _run_step(allocator, storage_events(lifetimes, sizes), sizes)
+            allocator.take(whole[seq][row])
+        for length in lengths:
+            _run_step(allocator, events[length], whole[length])
     except _OutOfMemoryError:
         fits = False
     return ReplayedPeak(
@@ -156,15 +158,15 @@ def _lengths(longest: float) -> list[float]:
     return [*(max(round(longest * part**2), 1.0) for part in parts), longest]
 
 
-def _run_step(allocator: _Allocator, events: list[int], sizes: FloatArray) -> None:
+def _run_step(allocator: _Allocator, events: list[int], sizes: list[int]) -> None:
     held: dict[int, Block] = {}
     for row in events:
         if row >= 0:
-            held[row] = allocator.take(int(sizes[row]))
+            held[row] = allocator.take(sizes[row])
         elif ~row in held:
-            allocator.give_back(held.pop(~row), int(sizes[~row]))
+            allocator.give_back(held.pop(~row), sizes[~row])
     for row, block in held.items():
-        allocator.give_back(block, int(sizes[row]))
+        allocator.give_back(block, sizes[row])
 
 
 def storage_events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
