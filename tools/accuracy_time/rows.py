@@ -59,22 +59,24 @@ _OF_STEPS = (
 )  # fmt: skip
 
 
-def rows_of_sets(truth: Path) -> Mapping[str, pd.DataFrame]:
-    """Published rows that state a time, by the name of their set."""
+def rows_of_sets(truth: Path, most: int = MOST_ROWS) -> Mapping[str, pd.DataFrame]:
+    """Published rows that state a time, by the name of their set, so many of each at most."""
     found = {}
     for name, file in (TABLES | SHARED).items():
         rows = chosen_rows(truth / file, is_timm=name == "timm", is_shared=name in SHARED)
-        if name == "timm":
+        if name == "timm" and most <= MOST_ROWS:
             rows = rows[rows.model.isin(sorted(rows.model.unique())[::_TIMM_STEP])]
-        found[name] = _drawn(rows)
+        found[name] = _drawn(rows, most)
     table = read_table(truth, "training_memory")
     origin = table.source.str.partition(":")[0]
     is_timed = table.quality.isin(["A", "B"]) & ((table.throughput > 0) | (table.step_time_ms > 0))
-    return found | {name: _drawn(table[is_timed & (origin == name)]) for name in BESIDE_MEMORY}
+    return found | {
+        name: _drawn(table[is_timed & (origin == name)], most) for name in BESIDE_MEMORY
+    }
 
 
-def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows if len(rows) <= MOST_ROWS else rows.sample(MOST_ROWS, random_state=7).sort_index()
+def _drawn(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    return rows if len(rows) <= most else rows.sample(most, random_state=7).sort_index()
 
 
 def answered(rows: pd.DataFrame, cache: Path) -> pd.DataFrame:
@@ -174,9 +176,10 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--truth", type=Path, default=Path("../shared/truth/e2e"))
     parser.add_argument("--cache", type=Path, required=True, help="traced models")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--most", type=int, default=MOST_ROWS, help="rows of a set")
     asked = parser.parse_args(given)
     asked.out.mkdir(parents=True, exist_ok=True)
-    for name, rows in rows_of_sets(asked.truth).items():
+    for name, rows in rows_of_sets(asked.truth, asked.most).items():
         path = asked.out / f"{name.replace('/', ' ')}.pkl"
         if path.exists() or not any(fnmatch(name, pattern) for pattern in asked.sets):
             continue

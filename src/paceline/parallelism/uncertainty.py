@@ -72,20 +72,48 @@ def step_log_sigma(
     return np.asarray(np.where(np.asarray(starved_s) > 0, np.maximum(INPUT_LOG_SIGMA, step), step))
 
 
-def sharing_log_sigma(link: LinkTable, num_ranks: npt.ArrayLike) -> FloatArray:
+def sharing_log_sigma(
+    link: LinkTable, num_ranks: npt.ArrayLike, *, sent_s: npt.ArrayLike, step_s: npt.ArrayLike
+) -> FloatArray:
     """What is not known of ranks that share a machine: its lanes, its host, who reaches whom.
+
+    Over PCIe it is how fast they send, so that it counts as far as they do.
 
     Args:
         link: Between them, one row per candidate.
         num_ranks: As many of them as one machine has.
+        sent_s: Of the step, how long they send, hidden or not, as `lanes_s` has it; all of it where
+            that is not known.
+        step_s: The step.
     """
-    return np.asarray(link.log_sigma * np.log2(np.maximum(num_ranks, 1)))
+    with np.errstate(invalid="ignore"):  # What has no link takes for ever.
+        sent_frac = np.fmin(np.divide(sent_s, step_s), 1.0) * (np.asarray(num_ranks) > 1)
+    doublings = np.log2(np.maximum(num_ranks, 1))
+    return np.asarray(np.hypot(link.log_sigma * doublings, link.sent_log_sigma * sent_frac))
 
 
-def sharing_in(cluster: Cluster, count: int) -> float:
+def lanes_s(
+    sent_s: npt.ArrayLike, device_link: LinkTable, node_link: LinkTable, is_spread: npt.ArrayLike
+) -> FloatArray:
+    """How long the lanes of a machine are busy with what its ranks send.
+
+    In one machine that is all of it. Between machines the same bytes pass lanes that are faster.
+
+    Args:
+        sent_s: How long they send.
+        device_link: Lanes, one row per candidate.
+        node_link: Network, likewise.
+        is_spread: Whether ranks stand in several machines.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):  # What has no link takes for ever.
+        frac = np.fmin(node_link.bytes_per_s / device_link.bytes_per_s, 1.0)
+        return np.asarray(sent_s * np.where(is_spread, frac, 1.0))
+
+
+def sharing_in(cluster: Cluster, count: int, *, sent_s: float, step_s: float) -> float:
     """`sharing_log_sigma` of ``count`` devices of a cluster."""
-    link = LinkTable.from_links([cluster.device_link])
-    return float(sharing_log_sigma(link, min(count, cluster.devices_per_node))[0])
+    link, shared = LinkTable.from_links([cluster.device_link]), min(count, cluster.devices_per_node)
+    return float(sharing_log_sigma(link, shared, sent_s=sent_s, step_s=step_s)[0])
 
 
 def interval_of(median: float, log_sigma: float) -> Interval:

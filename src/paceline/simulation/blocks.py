@@ -17,7 +17,7 @@ from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.parallelism.training_profile import find_training_profile
-from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
+from paceline.parallelism.uncertainty import lanes_s, sharing_log_sigma, step_log_sigma
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
@@ -59,8 +59,11 @@ def as_sure(steps: Steps, alone: Steps, machine: Machine, num_devices: int) -> S
         machine: On what.
         num_devices: World size.
     """
-    link = LinkTable.from_links([machine.device_link])
-    sharing = sharing_log_sigma(link, min(num_devices, machine.devices_per_node))
+    link, node = (LinkTable.from_links([one]) for one in (machine.device_link, machine.node_link))
+    sent_s = steps.tensor_s + steps.exposed_s
+    num_shared = min(num_devices, machine.devices_per_node)
+    busy_s = lanes_s(sent_s, link, node, num_devices > num_shared)
+    sharing = sharing_log_sigma(link, num_shared, sent_s=busy_s, step_s=steps.step_s)
     # What does not fit takes for ever: nobody asks how sure that is.
     is_timed = np.isfinite(steps.step_s)
     exposed_s = np.where(is_timed, steps.lost_s, 0.0)
@@ -71,11 +74,11 @@ def as_sure(steps: Steps, alone: Steps, machine: Machine, num_devices: int) -> S
     low_frac = alone.memory_low_bytes / alone.memory_mid_bytes
     return replace(
         steps,
-        communication_s=steps.tensor_s + steps.exposed_s,
+        communication_s=sent_s,
         per_token_s=steps.step_s,
         memory_low_bytes=steps.memory_mid_bytes * low_frac,
         device_log_sigma=alone.device_log_sigma,
-        sharing_log_sigma=np.broadcast_to(sharing, len(steps)),
+        sharing_log_sigma=sharing,
         bound=alone.bound,
         knowledge=alone.knowledge,
         reasons=alone.reasons,

@@ -19,7 +19,7 @@ from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replic
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
-from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
+from paceline.parallelism.uncertainty import lanes_s, sharing_log_sigma, step_log_sigma
 from paceline.prediction.prediction import Points
 from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases
@@ -141,7 +141,9 @@ def _sharded(
     split_s = cases.microbatches * tensor_s
     step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s
     shared = np.minimum(cases.replicas * degree, cases.devices_per_node)
-    sharing = sharing_log_sigma(device_link, shared)
+    is_spread = cases.replicas * degree > cases.devices_per_node
+    sent_s = lanes_s(step.communication_s + split_s, device_link, cases.node_link, is_spread)
+    sharing = sharing_log_sigma(device_link, shared, sent_s=sent_s, step_s=step_s)
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=step.compute_s, exposed_s=step.exposed_s + split_s,
         sharing_log_sigma=sharing,

@@ -48,7 +48,7 @@ def served(
     alone_s = cases.microbatches * alone.step_s
     device_link = cases.device_link
     shared = np.minimum(cases.replicas * passes.shape.num_ranks, cases.devices_per_node)
-    sharing = sharing_log_sigma(device_link, shared)
+    sharing = sharing_log_sigma(device_link, shared, sent_s=added_s, step_s=alone_s + added_s)
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=alone_s, exposed_s=added_s, sharing_log_sigma=sharing
     )

@@ -15,18 +15,22 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from paceline.catalog.entities import Link
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
-from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
+from paceline.parallelism.replicas.data_parallel_work import (
+    ReplicatedStep,
+    ReplicaWork,
+    replicated_step,
+)
 from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import (
     interval_of,
+    lanes_s,
     shared_log_sigmas,
     sharing_in,
     step_log_sigma,
@@ -260,6 +264,7 @@ class _Splits:
     memory_bytes: FloatArray
     step_s: FloatArray
     exposed_s: FloatArray
+    sent_s: FloatArray
     fits: npt.NDArray[np.bool_]
 
     def best(self) -> int | None:
@@ -285,7 +290,12 @@ class _Splits:
             memory_mid_bytes=float(self.memory_mid_bytes[kind, row]),
             memory_bytes=float(self.memory_bytes[kind, row]),
             log_sigma=float(self.alone_log_sigma[kind, row]),
-            sharing_log_sigma=sharing_in(part.cluster, part.count),
+            sharing_log_sigma=sharing_in(
+                part.cluster,
+                part.count,
+                sent_s=float(self.sent_s[row]),
+                step_s=float(self.step_s[row]),
+            ),
         )
 
 
@@ -312,8 +322,14 @@ def _evaluated(asked: _Question) -> _Splits:
         alone_log_sigma=np.stack([step.log_sigma for step in steps]),
         memory_mid_bytes=np.stack([step.memory_mid_bytes for step in steps]),
         memory_bytes=np.stack([step.memory_high_bytes for step in steps]),
-        step_s=together[0],
-        exposed_s=together[1],
+        step_s=together.step_s,
+        exposed_s=together.exposed_s,
+        sent_s=lanes_s(
+            together.communication_s,
+            _slower(asked.parts, "device_link"),
+            _slower(asked.parts, "node_link"),
+            is_spread=True,
+        ),
         fits=np.logical_and(*fits),
     )
 
@@ -332,9 +348,9 @@ def _reduced(
     alone_s: FloatArray,
     backward_s: FloatArray,
     update_s: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Steps of all ranks together, and what communication adds, over the slower of each link."""
-    step = replicated_step(
+) -> ReplicatedStep:
+    """Steps of all ranks together over the slower of each link."""
+    return replicated_step(
         asked.work(),
         alone_s=alone_s,
         backward_s=backward_s,
@@ -342,19 +358,17 @@ def _reduced(
         microbatches=1,
         num_ranks=np.full_like(alone_s, sum(part.count for part in parts)),
         ranks_per_node=min(min(part.count, part.cluster.devices_per_node) for part in parts),
-        device_link=LinkTable.from_links([_slower(parts, "device_link")]),
-        node_link=LinkTable.from_links([_slower(parts, "node_link")]),
+        device_link=_slower(parts, "device_link"),
+        node_link=_slower(parts, "node_link"),
     )
-    return step.step_s, step.exposed_s
 
 
-def _slower(parts: Sequence[Part], name: str) -> Link | None:
-    """The slower of the links of that name; None where a part has none."""
+def _slower(parts: Sequence[Part], name: str) -> LinkTable:
+    """The slower of the links of that name; one that carries nothing where a part has none."""
     links = [getattr(part.cluster, name) for part in parts]
-    if any(link is None for link in links):
-        return None
-    slowest: Link = min(links, key=lambda link: link.bytes_per_s)
-    return slowest
+    is_known = all(link is not None for link in links)
+    slowest = min(links, key=lambda link: link.bytes_per_s) if is_known else None
+    return LinkTable.from_links([slowest])
 
 
 def _best_alone(asked: _Question) -> float | None:
@@ -370,5 +384,6 @@ def _alone(asked: _Question, part: Part) -> float | None:
     step = asked.alone(part, np.array([items]), part.count)
     if not asked.has_room(part, step)[0]:
         return None
-    step_s, _ = _reduced(asked, [part], step.step_s, step.backward_s, step.update_s)
-    return float(asked.global_batch / step_s[0]) if np.isfinite(step_s[0]) else None
+    reduced = _reduced(asked, [part], step.step_s, step.backward_s, step.update_s)
+    step_s = float(reduced.step_s[0])
+    return asked.global_batch / step_s if np.isfinite(step_s) else None

@@ -214,11 +214,27 @@ def test_one_stream_through_the_host_serves_all_ranks() -> None:
         assert rate * ranks == pytest.approx(16e9, rel=0.01)
 
 
-def test_more_ranks_of_one_machine_are_less_sure() -> None:
-    links = [known_link(name) for name in ("nvlink4", "ws-pcie4", "host-staged")]
-    spreads = [
-        sharing_log_sigma(LinkTable.from_links(links), np.full(3, ranks)) for ranks in (1, 2, 8)
-    ]
-    assert spreads[0] == pytest.approx(0.0)
-    assert (spreads[1] < spreads[2]).all()
-    assert (np.diff(spreads[2]) > 0).all()
+def spread_of(name: str, ranks: int, sent_frac: float) -> float:
+    link = LinkTable.from_links([known_link(name)])
+    return float(sharing_log_sigma(link, ranks, sent_s=sent_frac, step_s=1.0)[0])
+
+
+@pytest.mark.parametrize("name", ["nvlink4", "ws-pcie4", "host-staged"])
+def test_what_ranks_of_one_machine_share_is_less_sure(name: str) -> None:
+    assert spread_of(name, 1, 0.0) == 0.0
+    assert spread_of(name, 2, 0.3) > 0.0
+    assert spread_of(name, 2, 0.3) <= spread_of(name, 8, 0.6)
+
+
+def test_more_ranks_on_a_switch_are_less_sure() -> None:
+    assert spread_of("nvlink4", 2, 0.1) < spread_of("nvlink4", 8, 0.1)
+
+
+@pytest.mark.parametrize("name", ["ws-pcie4", "host-staged"])
+def test_over_pcie_a_step_is_as_unsure_as_it_sends(name: str) -> None:
+    """What sends nothing waits for no lane; what does nothing else is known within a factor."""
+    spreads = [spread_of(name, 4, sent_frac) for sent_frac in (0.0, 0.1, 0.4, 1.0, 3.0)]
+    assert spreads[0] == 0.0
+    assert spreads[2] == pytest.approx(4 * spreads[1])
+    assert spreads[3] == pytest.approx(spreads[4])
+    assert 0.5 < spreads[3] < 1.0

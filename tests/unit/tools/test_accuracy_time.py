@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from accuracy_time.together import common, surprise, width
 from accuracy_time.widths import between, coverage
 
 
@@ -48,3 +49,16 @@ def test_a_source_of_two_rows_says_nothing():
     alone = rows[rows.source_name == "a"]
     both, one = (between(some, pd.Series(0.1, some.index)) for some in (rows, alone))
     assert both == one > 0
+
+
+def test_a_share_that_all_pairs_have_is_found_and_surprises_least():
+    drawn = np.random.default_rng(3).normal(0.0, 1.0, (3, 20_000))
+    both, own = np.sqrt(0.4) * drawn[0], np.sqrt(0.6) * drawn[1:]
+    rows = pd.DataFrame({"suite": "one", "a": both + own[0], "b": both + own[1]})
+    assert common(rows) == pytest.approx(0.4, abs=0.02)
+    told = [surprise(rows, share) for share in (0.1, 0.4, 0.7)]
+    assert told[1] == min(told)
+
+
+def test_a_width_holds_four_of_five():
+    assert width(pd.Series(normal(0.2, 20_000))) == pytest.approx(0.2, rel=0.02)

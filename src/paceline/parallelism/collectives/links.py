@@ -44,7 +44,8 @@ class LinkTable:
         latency_s: One-way latency of a small message on the wire.
         reduces_in_switch: Whether the switch can reduce.
         kind_row: Row of `Coefficients` that describes its kind.
-        log_sigma: How unsure steps are that share it, per doubling of ranks.
+        log_sigma: How unsure steps are that share it, per doubling of ranks, …
+        sent_log_sigma: … and besides, where they do nothing but send.
         coefficients: Measured behaviour of every kind.
     """
 
@@ -53,6 +54,7 @@ class LinkTable:
     reduces_in_switch: npt.NDArray[np.bool_]
     kind_row: npt.NDArray[np.int64]
     log_sigma: FloatArray
+    sent_log_sigma: FloatArray
     coefficients: Coefficients
 
     @classmethod
@@ -62,6 +64,7 @@ class LinkTable:
         each = {id(link): link for link in links}
         table, distinct = load_coefficients(), list(each.values())
         rows = {key: row for row, key in enumerate(each)}
+        spreads = np.array([_log_sigmas(link.kind if link else "") for link in distinct])
         once = cls(
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in distinct]),
             latency_s=np.array([link.latency_s if link else 0.0 for link in distinct]),
@@ -69,7 +72,8 @@ class LinkTable:
                 [bool(link and link.reduces_in_switch) for link in distinct], dtype=np.bool_
             ),
             kind_row=np.array([table.row_of(link) for link in distinct], dtype=np.int64),
-            log_sigma=np.array([_log_sigma(link.kind if link else "") for link in distinct]),
+            log_sigma=spreads[:, 0],
+            sent_log_sigma=spreads[:, 1],
             coefficients=table,
         )
         return once.take(np.array([rows[id(link)] for link in links], dtype=np.int64))
@@ -116,11 +120,11 @@ class Coefficients:
 
 
 @cache
-def _log_sigma(kind: str) -> float:
+def _log_sigmas(kind: str) -> tuple[float, float]:
     """Of a kind of link, from ``data/link_spread.csv``, whose last line stands for any other."""
     known = shipped_rows("parallelism", "link_spread.csv")
     line = next(line for line in known if line["kind"] in (kind, ""))
-    return float(line["log_sigma_per_doubling"])
+    return float(line["log_sigma_per_doubling"]), float(line["log_sigma_of_communication"])
 
 
 @cache

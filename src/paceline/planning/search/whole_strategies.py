@@ -19,7 +19,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.complexity import USUAL_KINDS
-from paceline.parallelism.uncertainty import shared_log_sigmas, sharing_log_sigma
+from paceline.parallelism.uncertainty import lanes_s, shared_log_sigmas, sharing_log_sigma
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
@@ -272,14 +272,16 @@ def as_candidates(
             memory_high_bytes=steps.memory_high_bytes,
         ),
         jobs=tuple(jobs),
-        steps=_as_sure(ground, steps, place, (configuration, table.device[place], batch), shares),
+        steps=_as_sure(
+            ground, steps, place, num_nodes, (configuration, table.device[place], batch), shares
+        ),
         shares=tuple(shares) or ((),) * len(jobs),
     )
 
 
 def _as_sure(
-    ground: SearchContext, steps: Steps, place: IntArray, cell: tuple[IntArray, IntArray, IntArray],
-    shares: Sequence[tuple[Share, ...]],
+    ground: SearchContext, steps: Steps, place: IntArray, num_nodes: int,
+    cell: tuple[IntArray, IntArray, IntArray], shares: Sequence[tuple[Share, ...]],
 ) -> Steps:  # fmt: skip
     """The steps as sure as the cell that stands for the device, or as the device known least."""
     none = np.full(len(place), np.nan)
@@ -287,9 +289,12 @@ def _as_sure(
         device, sharing = np.array([shared_log_sigmas(one) for one in shares]).T
     else:
         device = ground.forecast.steps.log_sigma[cell]
-        links = LinkTable.from_links([ground.places[row].links.device for row in place.tolist()])
+        pairs = [ground.places[row].links for row in place.tolist()]
+        lanes = LinkTable.from_links([one.device for one in pairs])
+        network = LinkTable.from_links([one.node for one in pairs])
+        sent_s = lanes_s(steps.communication_s, lanes, network, num_nodes > 1)
         per_node = ground.table.devices_per_node[place]
-        sharing = sharing_log_sigma(links, per_node)
+        sharing = sharing_log_sigma(lanes, per_node, sent_s=sent_s, step_s=steps.step_s)
     return replace(
         steps, step_low_s=none, step_high_s=none, device_log_sigma=device, sharing_log_sigma=sharing
     )
