@@ -146,10 +146,17 @@ def is_too_wide(log_sigma: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     return np.asarray(log_sigma) > WIDEST_LOG_SIGMA
 
 
-def width_words(log_sigma: float) -> str:
+def width_words(log_sigma: float, num_devices: int) -> str:
     """How wide an interval is, and why, where it `is_rough` or `is_too_wide`."""
     factor = math.exp(Z_80 * log_sigma)
-    return f"known only within ×/÷ {factor:.1f}: no measured device is like it"
+    return f"known only within ×/÷ {factor:.1f}: {width_cause(num_devices)}"
+
+
+def width_cause(num_devices: int) -> str:
+    """Why figures of so many devices are known no better, as the end of a sentence."""
+    if num_devices == 1:
+        return "no measured device is like it"
+    return "such devices, or the links between them, were not measured or differ"
 
 
 def shared_log_sigmas(shares: Sequence[Share]) -> tuple[float, float]:

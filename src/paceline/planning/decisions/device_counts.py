@@ -187,7 +187,7 @@ def _sure(found: Sequence[_Found], widest_log_sigma: float) -> list[_Found]:
         MissingFactError: Nothing but such counts works.
     """
     unsure = {
-        one.count: _Rejected(count=one.count, reason=width_words(one.log_sigma))
+        one.count: _Rejected(count=one.count, reason=width_words(one.log_sigma, one.count))
         for one in found
         if isinstance(one, CountedStep) and one.log_sigma > widest_log_sigma
     }

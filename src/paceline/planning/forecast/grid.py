@@ -447,7 +447,8 @@ def _why_no_figure(grid: _Grid, row: int, memory: Interval, capacity_bytes: floa
     if grid.steps.reasons[row] is not None:
         return str(grid.steps.reasons[row])
     log_sigma = float(grid.steps.log_sigma[row])
-    return width_words(log_sigma) if is_too_wide(log_sigma) else ""
+    count = grid.asked.places[int(np.unravel_index(row, grid.asked.shape)[0])].count
+    return width_words(log_sigma, count) if is_too_wide(log_sigma) else ""
 
 
 def _status(reason: str, *, fits: bool) -> Status:

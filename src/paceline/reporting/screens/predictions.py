@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from paceline.parallelism.uncertainty import width_cause
 from paceline.reporting.figures import duration_range, memory_share, number_range
 from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, table_width, text_table
@@ -351,12 +352,13 @@ def _reasons(cells: Sequence[GridCell]) -> list[str]:
 
 def _rough_words(cells: Sequence[GridCell]) -> list[str]:
     """How wide the rough figures are, one line; none where all are narrower."""
-    widths = [c.step_s.high / c.step_s.mid for c in cells if c.is_rough and c.step_s is not None]
-    if not widths:
+    rough = [(c.step_s.high / c.step_s.mid, c) for c in cells if c.is_rough and c.step_s]
+    if not rough:
         return []
+    widest, cell = max(rough, key=lambda one: one[0])
     return [
-        f"{_ROUGH}: known only within ×/÷ {max(widths):.1f}, as no measured device is like it; a "
-        "plan does not choose by it"
+        f"{_ROUGH}: known only within ×/÷ {widest:.1f}, as {width_cause(cell.num_devices)}; a plan "
+        "does not choose by it"
     ]
 
 
