@@ -51,6 +51,16 @@ def test_all_devices_write_one_request_where_that_is_sooner(
     assert (both["latency_s"]["mid"] < 0.65 * one["latency_s"]["mid"]) == (model == "qwen3-14b")
 
 
+@pytest.mark.parametrize("model", ["gemma-3n-e2b", "gemma-3-1b"])
+def test_devices_that_cannot_share_every_pass_hold_copies(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how = (model, "--task", "infer", "--device", "H100 NVL", "--devices", "1,8", "--batch", "1")
+    one, many = _cells(capsys, *how)
+    assert many["tensor_degree"] < 8
+    assert many["latency_s"]["mid"] <= one["latency_s"]["mid"] * 1.001
+
+
 @pytest.mark.parametrize("device", ["Gaudi 3", "Trainium1", "TPU v6e"])
 @pytest.mark.parametrize("model", ["qwen3-4b", "mistral-7b"])
 def test_the_loop_that_stands_for_an_engine_shares_layers_as_engines_do(

@@ -18,10 +18,6 @@ def _whole(value: Any) -> int:
     return int(number)
 
 
-def _one(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: value if isinstance(value, bool) else read(value)
-
-
 def _many(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def read_all(value: Any) -> tuple[Any, ...]:
         parts = value.split(",") if isinstance(value, str) and read is not Path else value
@@ -38,8 +34,8 @@ def _text(value: Any) -> str:
 #: How a value is read, and what it should be, by the annotation of its parameter.
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "str": (_text, "text"),
-    "int": (_one(_whole), "a whole number"),
-    "float": (_one(float), "a number"),
+    "int": (_whole, "a whole number"),
+    "float": (float, "a number"),
     "Path": (Path, "a path"),
     "Sequence[int]": (_many(_whole), "whole numbers, such as (1, 8)"),
     "Sequence[Path]": (_many(Path), "paths"),

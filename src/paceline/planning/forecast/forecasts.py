@@ -206,7 +206,8 @@ def lengths_of(batch: FloatArray, work: Work, *, seq: int) -> Lengths:
 def can_split(workload: Workload, degree: int, *, is_served: bool) -> bool:
     """Whether so many devices can share each layer, as engines do where one serves."""
     try:
-        cut(workload.passes[0].graph, degree, is_served=is_served)
+        for one in workload.passes:
+            cut(one.graph, degree, is_served=is_served)
     except InvalidInputError:
         return False
     return True
