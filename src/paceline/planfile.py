@@ -196,6 +196,9 @@ class PlannedService:
         capacity_requests_per_s: That all replicas complete at most.
         length_spread: Standard deviation of prompts and answers over their mean.
         cache_format: Of keys and values where it is narrower than that of activations: ``fp8``.
+        prefix_share: Of each prompt, what is found in the cache.
+        adapters: Of which each request asks for one, as ``--adapters`` takes them; empty without.
+        speculation: How tokens are guessed, as ``--speculate`` takes it; empty where none are.
         settings: The one setting to change with its gain, and a narrower format if that gains more;
             of the first choice, as the next.
         curve: What requests see from few of them to as many as can be answered.
@@ -212,6 +215,9 @@ class PlannedService:
     capacity_requests_per_s: Interval
     length_spread: float = 0.0
     cache_format: str = ""
+    prefix_share: float = 0.0
+    adapters: str = ""
+    speculation: str = ""
     settings: tuple[str, ...] = ()
     curve: tuple[LoadPoint, ...] = ()
 

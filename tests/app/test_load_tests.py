@@ -61,3 +61,24 @@ def test_what_is_no_result_is_refused_in_words(
     path.write_text(text, encoding="utf-8")
     assert main(["calibrate", str(path), "--out", str(tmp_path / "c.json")]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_what_requests_share_and_guess_comes_back(tmp_path: Path) -> None:
+    """A result that is as fast as guesses are predicted teaches nothing new."""
+    how = {"prefix_share": 0.5, "speculate": "draft=ngram,tokens=3,acceptance=0.6"}
+    item = "prefix@0.5 guesses@draft@ngram,tokens@3,acceptance@0.6"
+    row = row_of_load_test(written(tmp_path, item=item))
+    assert row["item"] == "prefix=0.5 guesses=draft=ngram,tokens=3,acceptance=0.6"
+    asked = {"device": "h100", "rps": 5.0, "precision": "bf16", **how}
+    before = paceline.predict("llama-3-8b", **asked).services[0]
+    assert before.per_token is not None
+    assert before.request is not None
+    out = tmp_path / "calibration.json"
+    told = {
+        "mean_tpot_ms": before.per_token.p50_s.mid * 1e3,
+        "mean_e2el_ms": before.request.p50_s.mid * 1e3,
+    }
+    assert main(["calibrate", str(written(tmp_path, item=item, **told)), "--out", str(out)]) == 0
+    after = paceline.predict("llama-3-8b", calibration=out, **asked).services[0]
+    assert after.per_token is not None
+    assert after.per_token.p50_s.mid == pytest.approx(before.per_token.p50_s.mid, rel=0.05)

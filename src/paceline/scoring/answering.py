@@ -26,7 +26,7 @@ from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.units import items_to_unit, units_of_time
 from paceline.scoring.rows import Row
 from paceline.scoring.services.answering import answer_services, is_service
-from paceline.scoring.workloads import WorkloadKey, cached_workload
+from paceline.scoring.workloads import WorkloadKey, cached_workload, with_item
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.observed import step_traits
@@ -139,7 +139,7 @@ def asked_of(
     try:
         if math.isnan(cell.reading.batch_per_gpu) and not cell.row.strategy:
             cell = _filled(cell, workload, catalog, calibration)
-        return cell, row_job(cell, workload, catalog)
+        return cell, row_job(cell, with_item(workload, cell.row.item), catalog)
     except (UnresolvedRowError, PacelineError) as error:
         return str(error)
 

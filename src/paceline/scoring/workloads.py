@@ -6,13 +6,14 @@ import hashlib
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.store import read_workload, save_workload
 from paceline.model.graph.workload import Pass, Task, Workload
+from paceline.model.items import StatedItem, as_items
 from paceline.model.names.front_ends import FRONT_ENDS
 from paceline.model.reading.load import load_workload
 from paceline.scoring.readings import Reading
@@ -50,6 +51,21 @@ def workload_key(reading: Reading) -> WorkloadKey:
         image_size=reading.image_size,
         optimizer=reading.optimizer,
     )
+
+
+@lru_cache(maxsize=32)
+def with_item(workload: Workload, words: str) -> Workload:
+    """A workload with what engines do for the requests of a row, in a job's words, if anything.
+
+    Raises:
+        PacelineError: Words that are none, or that say nothing of it.
+    """
+    if not words:
+        return workload
+    stated = StatedItem.taken_from(dict(word.partition("=")[::2] for word in words.split()))
+    guesser = stated.speculation.model if stated.speculation is not None else ""
+    draft = load_workload(guesser, task="infer") if guesser else None
+    return as_items(workload, stated, draft=draft)
 
 
 def scored_pass(workload: Workload) -> Pass:

@@ -7,6 +7,7 @@ define in their argument parsers.
 from __future__ import annotations
 
 import csv
+import json
 import math
 import shlex
 import subprocess
@@ -201,3 +202,73 @@ def shape(value: object) -> object:
     if isinstance(value, dict):
         return {key: shape(one) for key, one in value.items()}
     return [shape(one) for one in value] if isinstance(value, list) else type(value)
+
+
+_GUESSES = {
+    "ngram": "draft=ngram,tokens=4,acceptance=0.6",
+    "mtp": "draft=mtp,tokens=2,acceptance=0.8",
+    "model": "draft=llama-3.2-1b,tokens=4,acceptance=0.7",
+}
+
+
+@pytest.mark.parametrize("engine", PROGRAMS)
+@pytest.mark.parametrize("guesses", _GUESSES)
+def test_guesses_are_asked_for_by_the_engine_s_own_options(engine: str, guesses: str) -> None:
+    plan = plans.service(engine=engine, prefix_share=0.5, speculation=_GUESSES[guesses])
+    options = {**WEIGHTS, "draft": "org/small"}
+    made = deploy(plan, "docker", DeploySettings(purpose="serve", options=options))
+    given = options_of(command("docker", made))
+    assert not set(given) - known(PROGRAMS[engine])
+    if engine == "vllm":
+        assert "--enable-prefix-caching" in given
+        told = json.loads(given["--speculative-config"])
+        assert told["num_speculative_tokens"] == (2 if guesses == "mtp" else 4)
+        assert told.get("model") == ("org/small" if guesses == "model" else None)
+    else:
+        assert given["--speculative-num-draft-tokens"] == ("3" if guesses == "mtp" else "5")
+        assert given.get("--speculative-draft-model-path") == (
+            "org/small" if guesses == "model" else None
+        )
+
+
+def test_a_model_that_guesses_needs_its_weights() -> None:
+    plan = plans.service(speculation=_GUESSES["model"])
+    with pytest.raises(MissingFactError, match="the model that guesses"):
+        deploy(plan, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+
+
+@pytest.mark.parametrize("engine", PROGRAMS)
+def test_adapters_are_asked_for_with_their_number_and_a_rank_that_the_engine_has(
+    engine: str,
+) -> None:
+    plan = plans.service(engine=engine, adapters="count=32,rank=12,loaded=8")
+    options = {**WEIGHTS, "adapters": "a=org/a b=org/b"}
+    made = deploy(plan, "docker", DeploySettings(purpose="serve", options=options))
+    words = command("docker", made)
+    given = options_of(words)
+    assert not set(given) - known(PROGRAMS[engine])
+    slots, rank = ("--max-loras", "16") if engine == "vllm" else ("--max-loras-per-batch", "12")
+    assert (given[slots], given["--max-lora-rank"]) == ("8", rank)
+    assert "a=org/a" in words
+    plain = deploy(plan, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+    assert any("--set adapters=" in need for need in plain.needs)
+
+
+def test_sglang_guesses_beside_adapters_by_copies_alone() -> None:
+    plan = plans.service(engine="sglang", adapters="count=4,rank=16", speculation=_GUESSES["mtp"])
+    with pytest.raises(InvalidInputError, match="no guesses but those of ngram"):
+        deploy(plan, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+
+
+def test_the_load_test_sends_what_the_plan_says_of_requests() -> None:
+    plan = plans.service(prefix_share=0.75, adapters="count=2,rank=16")
+    options = {**WEIGHTS, "adapters": "a=org/a b=org/b"}
+    made = deploy(plan, "docker", DeploySettings(purpose="serve", options=options))
+    text = next(one.text for one in made.files if one.path == "load-test.sh")
+    words = shlex.split(text.splitlines()[-1])
+    given = options_of(words)
+    assert not set(given) - known("vllm bench serve")
+    assert (given["--random-prefix-len"], given["--random-input-len"]) == ("384", "128")
+    names = words.index("--lora-modules")
+    assert words[names + 1 : names + 3] == ["a", "b"]
+    assert any(word == "item=prefix@0.75 adapters@count@2,rank@16" for word in words)

@@ -54,6 +54,7 @@ def row_of_load_test(path: Path) -> dict[str, str]:
         "parallelism": f"tp={ranks}" if ranks > 1 else "",
         "global_batch": f"{max(in_flight, 1.0):.6g}",
         "compiler_flags": f"ISL={result['isl']}; OSL={result['osl']}",
+        "item": str(result.get("item", "")).replace("@", "="),
         "step_time_ms": f"{token_ms:.6g}",
     }
 

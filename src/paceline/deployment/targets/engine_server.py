@@ -7,6 +7,7 @@ Each comes with a load test, which sends the very load of the plan and whose res
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +21,22 @@ from paceline.deployment.targets import docker
 from paceline.deployment.targets import kubernetes as k8s
 from paceline.deployment.targets import skypilot as sky
 from paceline.errors import InvalidInputError, MissingFactError
+from paceline.model.graph.engine_features import (
+    OWN_BLOCK,
+    Speculation,
+    read_adapters,
+    read_speculation,
+)
+from paceline.model.items import StatedItem
 from paceline.planfile import PlannedService
 from paceline.values import dataclass
 
 #: Options of these targets beside their own.
-SERVER_OPTIONS = ("weights", "prometheus")
+SERVER_OPTIONS = ("weights", "prometheus", "draft", "adapters")
 _ROUTER_PORT = 8080
 _TOKEN = "HF_TOKEN"
 _WEIGHTS = "the weights to serve (a repository on Hugging Face, or a folder)"
+_DRAFT = "the weights of the model that guesses tokens (likewise)"
 #: A replica loads its weights before it answers: seconds that it is given.
 _START_S = 1800
 #: A test sends requests for so many seconds, and at least so many of them.
@@ -49,6 +58,8 @@ class Server:
         image: Of the container.
         weights: What is served.
         length: Tokens of a request at most; None where the plan has none.
+        features: Options for what its requests share, ask for and guess.
+        adapters: ``NAME=PATH`` of those that are named.
     """
 
     job: Job
@@ -57,6 +68,8 @@ class Server:
     image: str
     weights: str
     length: int | None
+    features: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
 
     @property
     def port(self) -> int:
@@ -82,7 +95,8 @@ class Server:
         words = [word.format(weights=self.weights) for word in self.facts["command"]]
         for name, value in values.items():
             words += [] if value is None else [options[name], f"{value}"]
-        return [*words, *self.facts["also"]]
+        named = [self.facts["adapter_names"], *self.adapters] if self.adapters else []
+        return [*words, *self.features, *named, *self.facts["also"]]
 
 
 def is_engine_service(job: Job) -> bool:
@@ -123,7 +137,49 @@ def server_of(job: Job, settings: DeploySettings) -> Server:
         image=image,
         weights=settings.need("weights", _WEIGHTS),
         length=2 ** math.ceil(math.log2(longest + 16)) if tokens else None,
+        features=tuple(_features(service, facts, settings)),
+        adapters=tuple(settings.options.get("adapters", "").split()) if service.adapters else (),
     )
+
+
+def _features(
+    service: PlannedService, facts: Mapping[str, Any], settings: DeploySettings
+) -> Iterator[str]:
+    """Options for what requests share, ask for and guess.
+
+    Raises:
+        MissingFactError: The weights of the model that guesses are not known.
+        InvalidInputError: The server does not guess so beside adapters.
+    """
+    asked: dict[str, dict[str, Any]] = {"prefix": {}} if service.prefix_share else {}
+    if service.adapters:
+        adapters = read_adapters(service.adapters)
+        rank = _known_rank(adapters.rank, facts.get("adapter_ranks"))
+        asked["adapters"] = {"held": adapters.held, "count": adapters.count, "rank": rank}
+    if service.speculation:
+        guesses = read_speculation(service.speculation)
+        _check_beside(guesses, facts, has_adapters=bool(service.adapters))
+        draft = settings.need("draft", _DRAFT) if guesses.model else ""
+        values = {"tokens": guesses.tokens, "checked": guesses.tokens + 1, "draft": draft}
+        asked["model" if guesses.model else guesses.draft] = values
+    for name, values in asked.items():
+        yield from (word.format(**values) for word in facts["features"][name])
+
+
+def _check_beside(
+    guesses: Speculation, facts: Mapping[str, Any], *, has_adapters: bool
+) -> None:  # fmt: skip
+    able = facts.get("guesses_beside_adapters")
+    if has_adapters and able is not None and guesses.draft not in able:
+        raise InvalidInputError(
+            f"this server serves adapters with no guesses but those of {', '.join(able)}",
+            hint=f"plan with --speculate draft={able[0]},…, or with --framework vllm",
+        )
+
+
+def _known_rank(rank: int, known: list[int] | None) -> int:
+    """The least rank that the server knows and adapters fit into."""
+    return rank if known is None else min(one for one in known if one >= rank)
 
 
 def compose(job: Job, settings: DeploySettings) -> Deployment:
@@ -277,12 +333,16 @@ def load_test(server: Server) -> str:
         "framework": f"{service.engine.split()[0]} {server.facts['release']}",
         "isl": workload.prompt_tokens,
         "osl": workload.output_tokens,
-    }
+    } | ({"item": _item(service)} if _item(service) else {})
+    found = math.floor(service.prefix_share * (workload.prompt_tokens or 0))
+    read = max((workload.prompt_tokens or 0) - found, 1)
     words: list[shell.Word] = [
         "vllm", "bench", "serve", "--backend", "openai",
         "--base-url", shell.Variable("SERVER"), "--model", server.weights,
         "--served-model-name", server.job.name,
-        "--dataset-name", "random", "--random-input-len", str(workload.prompt_tokens),
+        "--dataset-name", "random", "--random-input-len", str(read),
+        *(["--random-prefix-len", str(found)] if found else []),
+        *(["--lora-modules", *_names(server)] if server.adapters else []),
         "--random-output-len", str(workload.output_tokens), "--ignore-eos",
         "--random-range-ratio", f"{min(math.sqrt(3) * service.length_spread, _WIDEST):.3g}",
         "--request-rate", f"{service.requests_per_s:g}", "--burstiness", "1", "--seed", "0",
@@ -308,6 +368,37 @@ def load_test(server: Server) -> str:
     )
 
 
+def _item(service: PlannedService) -> str:
+    """What requests share, ask for and guess, as a job's line has it.
+
+    With `@` for `=`, which the client reads as the end of a name.
+    """
+    item = StatedItem(
+        prefix_share=service.prefix_share or None,
+        adapters=read_adapters(service.adapters) if service.adapters else None,
+        speculation=read_speculation(service.speculation) if service.speculation else None,
+    )
+    return str(item).replace("=", "@")
+
+
+def _names(server: Server) -> list[str]:
+    return [one.partition("=")[0] for one in server.adapters]
+
+
+def _feature_needs(server: Server) -> list[str]:
+    """What guesses and adapters need beside their options."""
+    service = server.service
+    needs = []
+    if service.adapters and not server.adapters:
+        needs.append(
+            "the adapters, by `--set adapters='NAME=PATH …'`; the load test then asks for them, "
+            "and else for the base"
+        )
+    if service.speculation.startswith(f"draft={OWN_BLOCK},"):
+        needs.append("weights that have blocks of their own for guesses, as DeepSeek-V3's have")
+    return needs
+
+
 def _told(seen: Any) -> str:
     return "unknown" if seen is None else f"{seen.mid:.3g} s ({seen.low:.3g} to {seen.high:.3g})"
 
@@ -323,7 +414,7 @@ def _deployment(
         target=target,
         files=(*files, test),
         command=command,
-        needs=tuple(need for need in needs if need),
+        needs=(*filter(None, needs), *_feature_needs(server)),
         assumptions=(told, *assumptions_of(server.job, settings)),
     )
 

@@ -166,6 +166,9 @@ def _planned_service(search: Search, row: int) -> PlannedService | None:
         requests_per_s=rate,
         length_spread=search.work.length_spread or 0.0,
         cache_format="fp8" if found.service.job.how.cache_format == "fp8" else "",
+        prefix_share=search.workload.prefix_share,
+        adapters=str(search.workload.adapters or ""),
+        speculation=str(search.workload.speculation or ""),
         capacity_requests_per_s=Interval(
             low=found.capacity_low_per_s, mid=found.capacity_per_s, high=found.capacity_high_per_s
         ),

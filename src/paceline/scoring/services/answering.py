@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
-from paceline.model.items import StatedItem, as_items
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.intervals import Z_80
@@ -22,6 +20,7 @@ from paceline.scoring.services.engines import RowEngine, engine_of_row, states_r
 from paceline.scoring.services.kept_rates import KEPT_LOG_SIGMAS, MEAN_SLACK, log_slowness
 from paceline.scoring.services.loads import RowLoad, load_of
 from paceline.scoring.services.units import rate_in_unit
+from paceline.scoring.workloads import with_item
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
@@ -105,23 +104,12 @@ def _answered(
 
 def _asked(cell: Cell, workload: Workload, catalog: Catalog, weights_bytes: float) -> _Asked | str:
     try:
-        workload = _with_item(workload, cell.row.item) if cell.row.item else workload
+        workload = with_item(workload, cell.row.item)
         load = load_of(cell.row, generates=workload.generates)
         engine = engine_of_row(cell, workload, catalog, load, weights_bytes)
     except (UnresolvedRowError, PacelineError) as error:
         return str(error)
     return _Asked(cell=cell, load=load, engine=engine)
-
-
-@lru_cache(maxsize=32)
-def _with_item(workload: Workload, words: str) -> Workload:
-    """A workload with what engines do for the requests of a row, which rows share.
-
-    Raises:
-        InvalidInputError: Words that are none, or that say nothing of it.
-    """
-    stated = StatedItem.taken_from(dict(word.partition("=")[::2] for word in words.split()))
-    return as_items(workload, stated)
 
 
 def _weights_bytes(pairs: Sequence[tuple[Cell, Workload]], calibration: Calibration) -> list[float]:
