@@ -6,7 +6,7 @@ request and the token before them at once, which looks back on its cache once (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -40,14 +40,34 @@ def with_guesses(workload: Workload, speculation: Speculation, draft: Workload |
             + ("as it encodes" if workload.encodes else "where beams are searched"),
             hint="leave it out",
         )
+    guesses = tuple(_guesses(workload, speculation, draft))
+    return _guessing(workload, workload.passes, guesses, speculation)
+
+
+def with_num_guesses(workload: Workload, tokens: int) -> Workload:
+    """A workload whose tokens are guessed, with another number of them in a step, or with none."""
+    plain, speculation = workload.unguessed, workload.speculation
+    if not tokens or speculation is None:
+        return replace(workload, passes=plain, speculation=None, unguessed=())
+    guesses = [
+        replace(one, repeats=float(tokens)) if one.name == DRAFT_TOKEN else one
+        for one in workload.passes
+        if one.name in _BESIDE.values()
+    ]
+    return _guessing(workload, plain, guesses, replace(speculation, tokens=tokens))
+
+
+def _guessing(
+    workload: Workload, plain: tuple[Pass, ...], guesses: Sequence[Pass], speculation: Speculation
+) -> Workload:
+    """The workload that checks the tokens of these guesses."""
     checks = [
         replace(one, graph=with_queries(one.graph, speculation.tokens + 1))
         if one.name == "decode"
         else one
-        for one in workload.passes
+        for one in plain
     ]
-    guesses = tuple(_guesses(workload, speculation, draft))
-    return replace(workload, passes=(*checks, *guesses), speculation=speculation)
+    return replace(workload, passes=(*checks, *guesses), speculation=speculation, unguessed=plain)
 
 
 def _guesses(

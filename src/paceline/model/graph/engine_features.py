@@ -21,7 +21,7 @@ _Feature = TypeVar("_Feature", "Adapters", "Speculation")
 
 #: Guesses by copying what stood before, and by one more block of the model itself.
 NGRAM, OWN_BLOCK = "ngram", "mtp"
-_MOST_RANK, _MOST_TOKENS, _MOST_ADAPTERS = 512, 64, 1_000_000
+_MOST_RANK, MOST_TOKENS, _MOST_ADAPTERS = 512, 64, 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Speculation:
     acceptance: float
 
     def __post_init__(self) -> None:
-        _check("--speculate", "tokens", self.tokens, most=_MOST_TOKENS)
+        _check("--speculate", "tokens", self.tokens, most=MOST_TOKENS)
         if not 0.0 <= self.acceptance < 1.0:
             raise InvalidInputError(
                 f"an acceptance of {self.acceptance:g} cannot be",

@@ -87,6 +87,7 @@ class Workload:
         prefix_share: Of a prompt, what an engine finds in its cache.
         adapters: Of which each request asks for one; None without.
         speculation: How its tokens are guessed; None where they are not.
+        unguessed: Its passes as they are where none are guessed; none likewise.
         usual_prompt_tokens: Of a request whose answer is generated, where none is stated.
         usual_output_tokens: Of its answer, likewise.
         beside_frac: Time that the code around its passes takes where they run op by op, over
@@ -119,6 +120,7 @@ class Workload:
     prefix_share: float = 0.0
     adapters: Adapters | None = None
     speculation: Speculation | None = None
+    unguessed: tuple[Pass, ...] = ()
     usual_prompt_tokens: int = 512
     usual_output_tokens: int = 128
     beside_frac: float = 0.0

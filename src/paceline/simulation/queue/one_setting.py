@@ -8,6 +8,9 @@ from dataclasses import replace
 
 from paceline.dtypes import find_precision
 from paceline.errors import PacelineError
+from paceline.model.graph.engine_features import MOST_TOKENS
+from paceline.model.graph.workload import Workload
+from paceline.model.served_items import with_num_guesses
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.queue.engine_tables import EngineTable
@@ -81,11 +84,17 @@ class Gain:
 
 
 def settings_of(service: Replicas) -> tuple[Setting, ...]:
-    """Every setting that can be changed alone: chunks, sequences, cache, ranks, format."""
+    """Every setting that can be changed alone: chunks, sequences, cache, ranks, guesses, format."""
     limits = service.step_limits
     if limits is None:
         return ()
-    return (*_limits_changed(service, limits), *_ranks_changed(service), *_formats(service))
+    return (
+        *_limits_changed(service, limits),
+        *_ranks_changed(service),
+        *_guesses_changed(service),
+        *_adapters_changed(service),
+        *_formats(service),
+    )
 
 
 def gains_of(
@@ -181,6 +190,37 @@ def _ranks_changed(service: Replicas) -> Iterator[Setting]:
             words=f"{fewer} {'replica' if fewer == 1 else 'replicas'} of {2 * num_ranks} ({now})",
             service=_on(service, 2 * num_ranks, fewer),
         )
+
+
+def _guesses_changed(service: Replicas) -> Iterator[Setting]:
+    """Fewer guesses in a step, or more, each kept at the same chance; and none."""
+    workload = service.job.workload
+    now = workload.tokens_checked - 1
+    for count in sorted({0, now // 2, min(now * 2, MOST_TOKENS)} - {now}):
+        several = f"{count} token{'s' * (count > 1)}" if count else "no tokens"
+        yield Setting(
+            words=f"{several} guessed in a step (now {now})",
+            service=_of(service, with_num_guesses(workload, count)),
+        )
+
+
+def _adapters_changed(service: Replicas) -> Iterator[Setting]:
+    """More adapters on a device at once, where it does not hold all."""
+    workload = service.job.workload
+    adapters = workload.adapters
+    if adapters is None or not adapters.loaded:
+        return
+    for held in sorted({min(adapters.loaded * 4, adapters.count), adapters.count}):
+        told = replace(adapters, loaded=held)
+        if held > adapters.loaded:
+            yield Setting(
+                words=f"{held:,} adapters on a device at once (now {adapters.loaded:,})",
+                service=_of(service, replace(workload, adapters=told)),
+            )
+
+
+def _of(service: Replicas, workload: Workload) -> Replicas:
+    return replace(service, job=replace(service.job, workload=workload))
 
 
 def _on(service: Replicas, num_ranks: int, num_replicas: int) -> Replicas:

@@ -6,10 +6,13 @@ import pytest
 
 from paceline.catalog.load import load_catalog
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.engine_features import read_adapters, read_speculation
+from paceline.model.items import StatedItem, as_items
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
+from paceline.simulation.queue.engine_tables import EngineTable
 from paceline.simulation.queue.figures import Replicas, service_figures, tables_of
 from paceline.simulation.queue.load import Lengths, Load
 from paceline.simulation.queue.one_setting import best_gains, gains_of, settings_of
@@ -66,3 +69,51 @@ def test_what_is_asked_at_a_chance_is_simulated_at_it(service: Replicas) -> None
     assert half.capacity_low_per_s < half.capacity_sure_per_s < half.capacity_per_s
     whole = service_figures([service], near)[0]
     assert whole.sure == whole.slow
+
+
+def _answering(service: Replicas, stated: StatedItem) -> Replicas:
+    workload = as_items(load_workload("llama-3-8b", task="infer"), stated)
+    return replace(service, job=replace(service.job, workload=workload))
+
+
+def _words(service: Replicas) -> list[str]:
+    return [one.words for one in settings_of(service)]
+
+
+def test_guesses_and_adapters_are_settings_where_they_are_stated(service: Replicas) -> None:
+    assert not any("guessed" in words or "adapters" in words for words in _words(service))
+    guesses = read_speculation("draft=ngram,tokens=4,acceptance=0.6")
+    adapters = read_adapters("count=100,rank=16,loaded=4")
+    told = _words(_answering(service, StatedItem(speculation=guesses, adapters=adapters)))
+    assert [words for words in told if "guessed" in words] == [
+        "no tokens guessed in a step (now 4)",
+        "2 tokens guessed in a step (now 4)",
+        "8 tokens guessed in a step (now 4)",
+    ]
+    assert [words for words in told if "adapters" in words] == [
+        "16 adapters on a device at once (now 4)",
+        "100 adapters on a device at once (now 4)",
+    ]
+
+
+def test_no_guesses_are_what_was_before_they_were_stated(service: Replicas) -> None:
+    guesses = read_speculation("draft=mtp,tokens=4,acceptance=0.6")
+    guessing = _answering(service, StatedItem(speculation=guesses))
+    none = next(one for one in settings_of(guessing) if one.words.startswith("no tokens"))
+    before, after = tables_of([service.one, none.service.one])
+    assert isinstance(before, EngineTable)
+    assert isinstance(after, EngineTable)
+    assert rate_within(before, LOAD, {}) == rate_within(after, LOAD, {})
+
+
+def test_guesses_that_are_seldom_kept_are_told_to_end(service: Replicas) -> None:
+    wrong = read_speculation("draft=llama-3.2-1b,tokens=8,acceptance=0.1")
+    workload = as_items(
+        load_workload("llama-3-8b", task="infer"),
+        StatedItem(speculation=wrong),
+        draft=load_workload("llama-3.2-1b", task="infer"),
+    )
+    device = next(one for one in load_catalog().devices if one.name == "H100 SXM5 80GB")
+    job = replace(service.job, workload=workload, strategy=Strategy.parse("dp1"))
+    alone = Replicas.of(job, Machine.of(device), mean_tokens=1650)
+    assert any(one.setting.words.startswith("no tokens") for one in gains_of(alone, LOAD, {}))
