@@ -64,6 +64,7 @@ class RankPasses:
         lowered: The same in one configuration.
         host: Whose dispatch applies.
         engine: That serves; None where passes run as they are.
+        stages: Devices that hold the layers one after the other, each a part of them.
     """
 
     workload: Workload
@@ -71,6 +72,7 @@ class RankPasses:
     lowered: Mapping[str, LoweredPass]
     host: str
     engine: EngineProfile | None
+    stages: int = 1
 
     @classmethod
     def of(cls, job: Job, *, tensor: int = 1) -> RankPasses:
@@ -78,13 +80,16 @@ class RankPasses:
 
         Args:
             job: The passes, and how a rank runs them.
-            tensor: Ranks that share each layer.
+            tensor: Ranks that share each layer; of an engine that shares none, those that hold the
+                layers one after the other.
 
         Raises:
             InvalidInputError: The model cannot be shared so, or the precision promises narrow
                 weights and the lowering keeps wide ones.
         """
         workload, engine, how = job.workload, job.engine, job.how
+        stages = tensor if engine is not None and engine.splits_layers else 1
+        tensor = 1 if stages > 1 else tensor
         if engine is not None and workload.encodes:
             raise InvalidInputError(
                 f"how {engine.title} serves encoder-decoders is not modelled",
@@ -95,7 +100,10 @@ class RankPasses:
         adapters_bytes = _adapters_bytes(splits[first.name].graph, lowered[first.name])
         _check_weights(first.graph, lowered[first.name], adapters_bytes)
         host = job.profile if engine is None else engine.host
-        return cls(workload=workload, splits=splits, lowered=lowered, host=host, engine=engine)
+        return cls(
+            workload=workload, splits=splits, lowered=lowered, host=host, engine=engine,
+            stages=stages,
+        )  # fmt: skip
 
     @property
     def step(self) -> LoweredStep:
@@ -216,7 +224,7 @@ def rank_steps(
             "power_w": columns["energy_j"] / columns["step_s"],
             "device_log_sigma": columns["log_sigma"],
             "knowledge": np.repeat(found[0].knowledge, num_points),
-            "parameter_bytes": largest.parameter_bytes,
+            "parameter_bytes": largest.parameter_bytes / passes.stages,
             "optimizer_state_bytes": largest.optimizer_state_bytes,
             "adapter_bytes": passes.adapter_bytes,
             "reasons": np.repeat(np.array(reasons, dtype=object), num_points),
@@ -257,7 +265,7 @@ def rank_memory_bytes(
         asked: At which points; of answers, at their last tokens.
     """
     if passes.engine is not None:
-        return _answers_memory_bytes(passes.lowered, asked.runs_of(passes.workload))
+        return _stage_memory_bytes(passes, asked.runs_of(passes.workload))
     length = asked.prompt + asked.output if passes.is_generation else asked.seq
     points = Points(batch=asked.batch, seq=length)
     peaks = [
@@ -273,6 +281,21 @@ def _on_device(passes: RankPasses) -> list[tuple[Pass, LoweredPass]]:
     """What runs on the device, with how it is lowered."""
     workload = passes.workload
     return [(p, passes.lowered[p.name]) for p in workload.passes if p.runs_on == "device"]
+
+
+def _stage_memory_bytes(
+    passes: RankPasses, runs: ServingRuns
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Peak of a device that holds a part of the layers; what any process has is not shared."""
+    whole = _answers_memory_bytes(passes.lowered, runs)
+    if passes.stages == 1:
+        return whole
+    token, nothing = passes.lowered[TOKEN], np.zeros(1)
+    at = Points(batch=nothing, seq=nothing + 1.0)
+    empty = peak_memory_bytes(token.memory, at, platform=token.configuration.platform)[1]
+    own_bytes = max(float(empty[0]) - token.parameter_bytes, 0.0)
+    low, mid, high = (own_bytes + (one - own_bytes) / passes.stages for one in whole)
+    return low, mid, high
 
 
 def _answers_memory_bytes(
@@ -481,7 +504,7 @@ def _served(
         first, others = predicted.summed(name)
         return np.asarray(runs.concurrency * first + runs.steps * others)
 
-    memory = _answers_memory_bytes(passes.lowered, runs)
+    memory = _stage_memory_bytes(passes, runs)
     tables = {
         **{column: total(name) for column, name in _SUMMED.items()},
         **dict(zip(_LARGEST, memory, strict=True)),
@@ -494,10 +517,10 @@ def _served(
         "token_s": found.passes.step_s,
         "weights_s": found.passes.weights_s,
         "draft_s": found.passes.draft_s,
-        "energy_j": found.energy_j,
+        "energy_j": found.energy_j / passes.stages,
         "log_sigma": found.log_sigma,
         "bound": found.bound,
-        "flop": found.flop,
+        "flop": found.flop / passes.stages,
         "num_waits": total("num_waits"),
     }
     shape = found.low_s.shape

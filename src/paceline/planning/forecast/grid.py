@@ -218,7 +218,9 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
         catalog_version=asked.catalog.version,
         assumptions=(
             *asked.assumptions,
-            *_shared_words(cells),
+            *_shared_words(
+                cells, splits_layers=goal.engine is not None and goal.engine.splits_layers
+            ),
             *(_split_words(cells) if asked.axes.sharding == "auto" else ()),
         ),
         cells=cells,
@@ -490,14 +492,17 @@ def _partly_silent(asked: GridCases) -> Iterator[UnansweredDevice]:
             yield UnansweredDevice(device=support.device.name, reason=reason)
 
 
-def _shared_words(cells: Sequence[GridCell]) -> Iterator[str]:
-    """Which devices share every layer, one sentence per device and count."""
+def _shared_words(cells: Sequence[GridCell], *, splits_layers: bool) -> Iterator[str]:
+    """Which devices share the model, one sentence per device and count."""
     shared = {(c.device, c.num_devices, c.tensor_degree) for c in cells if c.tensor_degree > 1}
     copied = {(c.device, c.num_devices) for c in cells if c.tensor_degree == 1}
     for device, count, degree in sorted(shared):
         replicas = f", in {count // degree} replicas" if count > degree else ""
         when = " at batch 1; else each holds a copy" if (device, count) in copied else ""
-        of_all = f"{degree} of {count} devices share every layer (tp{degree})"
+        how = f"share every layer (tp{degree})"
+        if splits_layers:
+            how = "hold its layers one after the other, and work in turn"
+        of_all = f"{degree} of {count} devices {how}"
         yield f"{device}: {of_all}{replicas}{when}"
 
 
