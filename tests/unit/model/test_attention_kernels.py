@@ -80,3 +80,36 @@ def test_eager_attention_keeps_fp32_probabilities_beside_narrow_ones(model, kept
     more = saved_bytes(model, "eager", **narrow) - saved_bytes(model, "math", **narrow)
     assert more == kept * LAYERS * BATCH * HEADS * SEQ**2
     assert saved_bytes(model, "eager") == saved_bytes(model, "math")
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+def test_layers_whose_bias_is_trained_are_written_out_and_the_others_are_not(platform):
+    """T5's 24 layers of self-attention have one; 12 read the encoder, with a mask (H200, 2026)."""
+    graph = load_workload("t5-base").passes[0].graph
+    costs = lower(graph, Configuration(platform=platform)).costs
+    fused = costs.count[costs.kind == OpKind.ATTENTION].sum()
+    assert fused == 12
+    written = costs.count[costs.kind == OpKind.SOFTMAX_BACKWARD].sum()
+    assert written == 24 + 1, "one is that of the loss"
+
+
+def test_a_bias_that_is_not_trained_leaves_attention_fused():
+    """So in inference, and where adapters alone are trained."""
+    served = load_workload("t5-base", task="infer").passes[0].graph
+    assert (lower(served, Configuration()).costs.kind != OpKind.SOFTMAX).all()
+    graph = load_workload("t5-base").passes[0].graph
+    costs = lower(graph, Configuration(lora_rank=8, lora_modules=("*.q", "*.v"))).costs
+    assert costs.count[costs.kind == OpKind.ATTENTION].sum() == 36
+
+
+def test_libraries_of_vendors_have_the_gradient_of_a_bias():
+    graph = load_workload("t5-base").passes[0].graph
+    costs = lower(graph, Configuration(attention="vendor")).costs
+    assert costs.count[costs.kind == OpKind.ATTENTION].sum() == 36
+
+
+def test_memory_of_t5_is_what_an_h200_allocated():
+    """T5-base in FP32 at 16 x 512: 30.95 GB allocated (benchmarks/gpu_asked.jsonl)."""
+    graph = load_workload("t5-base").passes[0].graph
+    table = lower(graph, Configuration(precision="fp32")).memory.by_owner.sum(axis=1)
+    assert (table @ monomials(16, 512)[0]).max() == pytest.approx(30.95e9, rel=0.05)

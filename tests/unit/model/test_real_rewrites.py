@@ -229,3 +229,38 @@ def test_results_that_a_trainer_lets_go_of():
     real = real_bytes(wide_head, rows, batch=512, holds_results=False)
     assert held - dropped == pytest.approx(512 * 8192 * 4, rel=1e-4)
     assert dropped == pytest.approx(real, rel=0.02)
+
+
+class Biased(nn.Module):
+    """Attention with a bias on its scores, one for all items, as T5 has it."""
+
+    heads, tokens, width = 4, 64, 32
+
+    def __init__(self, is_trained):
+        super().__init__()
+        size = (self.heads, self.tokens, self.tokens)
+        self.inward = nn.Linear(self.width, 3 * self.width)
+        self.bias = nn.Parameter(torch.zeros(size), requires_grad=is_trained)
+
+    def forward(self, x):
+        shape = (len(x), self.tokens, 3, self.heads, -1)
+        query, key, value = self.inward(x).reshape(shape).permute(2, 0, 3, 1, 4)
+        out = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=self.bias[None]
+        )
+        return out.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_attention_whose_bias_is_trained_writes_its_scores(is_trained):
+    """No fused kernel has a gradient of the bias; with a constant one nothing is kept of scores."""
+
+    def build():
+        layers = (Biased(is_trained) for _ in range(3))
+        return nn.Sequential(*layers, nn.Flatten(1), nn.Linear(2048, 10))
+
+    def inputs(batch):
+        return torch.zeros(batch, Biased.tokens, Biased.width)
+
+    real = real_bytes(build, inputs, batch=16)
+    assert predicted_bytes(build, inputs, batch=16) == pytest.approx(real, rel=0.02)

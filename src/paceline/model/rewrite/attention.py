@@ -6,6 +6,11 @@ backward pass the probabilities, and with dropout its mask and its result. *Eage
 Hugging Face write out themselves: *math* with a softmax in FP32, whose result is kept beside its
 narrow copy. *Memory-efficient* keeps what flash keeps, in other kernels.
 
+No fused kernel of PyTorch makes the gradient of what is added to scores: attention whose bias is
+trained (T5, SAM) is *math*, unless a vendor's library runs it (Transformer Engine returns that
+gradient). Backward sums the gradient of the scores over the batch. An H200 ran 24 of the 36
+attention layers of T5 so (``benchmarks/gpu_asked.jsonl``).
+
 Sources:
     aten/src/ATen/native/transformers/attention.cpp, `_scaled_dot_product_attention_math`;
     huggingface/transformers, models/llama/modeling_llama.py, `eager_attention_forward`: softmax
@@ -17,12 +22,13 @@ Shape legend: N attention ops.
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import IntEnum
 
 import numpy as np
 
 from paceline.model.graph.costs import AttentionKernels, Configuration
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner
-from paceline.model.graph.polynomial import constant, product
+from paceline.model.graph.polynomial import constant, divide, product
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import variants
 from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
@@ -31,7 +37,17 @@ from paceline.values import dataclass
 #: Ways that write the whole square of scores.
 UNFUSED: tuple[AttentionKernels, ...] = ("math", "eager")
 _FP32_BYTES = 4.0
+_NUM_OPERANDS = 3
 _BATCH, _Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD, _CAUSAL, _DROPOUT = range(8)
+
+
+class Bias(IntEnum):
+    """What is added to scores: nothing, what is not trained, or what is, for all items or each."""
+
+    NONE = 0
+    CONSTANT = 1
+    SUMMED = 2
+    WHOLE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,16 +104,48 @@ def with_attention_kernel(program: Program, configuration: Configuration) -> Pro
 
     On a CPU the fused kernel has no dropout, so that attention with dropout is *math* there.
     """
-    is_forward = program.ops.kind == OpKind.ATTENTION
-    has_dropout = program.dims[program.ops.dims][:, _DROPOUT, 0] > 0
-    is_math = is_forward & (configuration.attention in UNFUSED)
-    if configuration.platform == "cpu":
-        is_math |= is_forward & has_dropout
-    for chosen in (is_math & has_dropout, is_math & ~has_dropout):
-        ops = np.flatnonzero(chosen)
-        if ops.size:
-            program = _unfused(program, ops, has_dropout=bool(has_dropout[ops[0]])).ordered()
+    while (ops := _alike(program, _unfused_ops(program, configuration))).size:
+        program = _unfused(program, ops).ordered()
     return _with_variant(program, configuration.attention)
+
+
+def _unfused_ops(program: Program, configuration: Configuration) -> IntArray:
+    """Attention ops that no fused kernel runs."""
+    ops = np.flatnonzero(program.ops.kind == OpKind.ATTENTION)
+    if configuration.attention in UNFUSED:
+        return ops
+    is_unfused = _bias_of(program, ops) >= Bias.SUMMED
+    is_unfused &= configuration.attention != "vendor"
+    if configuration.platform == "cpu":
+        is_unfused |= _has_dropout(program, ops)
+    return ops[is_unfused]
+
+
+def _alike(program: Program, ops: IntArray) -> IntArray:
+    """Those of some attention ops that are written out as the first of them is."""
+    kind = np.stack((_bias_of(program, ops), _has_dropout(program, ops)))
+    return np.asarray(ops[(kind == kind[:, :1]).all(axis=0)])
+
+
+def _has_dropout(program: Program, ops: IntArray) -> BoolArray:
+    return np.asarray(program.dims[program.ops.dims[ops], _DROPOUT, 0] > 0)
+
+
+def _bias_of(program: Program, ops: IntArray) -> IntArray:
+    """`Bias` of each attention op: it reads a fourth operand, whose gradient may be wanted."""
+    count = len(program.ops)
+    read, written = (
+        np.bincount(one.op, minlength=count) for one in (program.reads, program.writes)
+    )
+    found = np.where(read[ops] > _NUM_OPERANDS, Bias.CONSTANT, Bias.NONE).astype(np.int64)
+    backward = _backward_of(program, ops)
+    trained = np.flatnonzero((backward >= 0) & (written[backward] > _NUM_OPERANDS))
+    gradient = program.written(backward[trained], _NUM_OPERANDS)
+    is_wanted = np.isin(gradient, program.reads.storage)
+    trained, gradient = trained[is_wanted], gradient[is_wanted]
+    is_whole = program.stores.elements[gradient] == _sizes(program, ops[trained]).square()
+    found[trained] = np.where(is_whole.all(axis=1), Bias.WHOLE, Bias.SUMMED)
+    return found
 
 
 def with_wide_softmax(program: Program) -> Program:
@@ -150,12 +198,13 @@ def _with_variant(program: Program, kernels: AttentionKernels) -> Program:
     return replace(program, ops=replace(program.ops, variant=variant))
 
 
-def _unfused(program: Program, ops: IntArray, *, has_dropout: bool) -> Program:
-    one = _sizes(program, ops)
+def _unfused(program: Program, ops: IntArray) -> Program:
+    """``program`` with attention ops that are alike written out."""
+    one, bias = _sizes(program, ops), Bias(_bias_of(program, ops[:1])[0])
     draft = Draft(program)
-    kept = _draft_forward(draft, program, one, has_dropout=has_dropout)
+    kept = _draft_forward(draft, program, one, bias)
     if (one.backward >= 0).all():
-        _draft_backward(draft, program, one, kept)
+        _draft_backward(draft, program, one, kept, bias)
     before = program
     program = _without_fused(draft.joined(), one)
     return _with_shorter_lives(before, program)
@@ -182,7 +231,7 @@ def _backward_of(program: Program, ops: IntArray) -> IntArray:
     return backward
 
 
-def _draft_forward(draft: Draft, program: Program, one: _Attention, *, has_dropout: bool) -> _Kept:
+def _draft_forward(draft: Draft, program: Program, one: _Attention, bias: Bias) -> _Kept:
     query, key, value = (program.read(one.op, position) for position in range(3))
     queries, keys, square = one.queries(), one.keys(), one.square()
     own_query, own_key = draft.stores(queries, is_wide=False), draft.stores(keys, is_wide=False)
@@ -199,13 +248,20 @@ def _draft_forward(draft: Draft, program: Program, one: _Attention, *, has_dropo
         dims=matmul_dims(one.heads, one.q_len, one.kv_len, one.head),
         reads=[(own_query, queries), (own_key, keys)], writes=[(scores, square)],
     )  # fmt: skip
+    if bias != Bias.NONE:
+        added = program.read(one.op, _NUM_OPERANDS)
+        draft.ops(
+            OpKind.ELEMENTWISE, one.op, -0.25, dims=row_dims(square, _ones(one), 2.0),
+            reads=[(scores, square), (added, program.stores.elements[added])],
+            writes=[(scores, square)],
+        )  # fmt: skip
     probability = draft.stores(square, is_wide=True)
     draft.ops(
         OpKind.SOFTMAX, one.op, -0.20, dims=row_dims(one.rows(), one.kv_len, 1.0),
         reads=[(scores, square)], writes=[(probability, square)],
     )  # fmt: skip
     dropped, mask = probability, None
-    if has_dropout:
+    if _has_dropout(program, one.op).any():
         dropped = draft.stores(square, is_wide=True)
         mask = draft.stores(square, is_wide=True, element_bytes=1.0)
         draft.ops(
@@ -224,7 +280,9 @@ def _draft_forward(draft: Draft, program: Program, one: _Attention, *, has_dropo
     )  # fmt: skip
 
 
-def _draft_backward(draft: Draft, program: Program, one: _Attention, kept: _Kept) -> None:
+def _draft_backward(
+    draft: Draft, program: Program, one: _Attention, kept: _Kept, bias: Bias
+) -> None:
     queries, keys, square = one.queries(), one.keys(), one.square()
     gradient = program.read(one.backward, 3)
     to_query, to_key, to_value = (program.written(one.backward, n) for n in range(3))
@@ -248,7 +306,11 @@ def _draft_backward(draft: Draft, program: Program, one: _Attention, kept: _Kept
             reads=[(to_dropped, square), (kept.mask, square)],
             writes=[(to_probability, square)],
         )  # fmt: skip
-    to_scores = draft.stores(square, is_wide=True)
+    to_scores = (
+        program.written(one.backward, _NUM_OPERANDS)
+        if bias == Bias.WHOLE
+        else draft.stores(square, is_wide=True)
+    )
     draft.ops(
         OpKind.SOFTMAX_BACKWARD, one.backward, -0.25, dims=row_dims(one.rows(), one.kv_len, 2.0),
         reads=[(to_probability, square), (kept.probability, square)],
@@ -264,6 +326,13 @@ def _draft_backward(draft: Draft, program: Program, one: _Attention, kept: _Kept
         dims=matmul_dims(one.heads, one.kv_len, one.head, one.q_len),
         reads=[(to_scores, square), (kept.query, queries)], writes=[(to_key, keys)],
     )  # fmt: skip
+    if bias == Bias.SUMMED:
+        to_bias = program.written(one.backward, _NUM_OPERANDS)
+        size = program.stores.elements[to_bias]
+        draft.ops(
+            OpKind.REDUCE, one.backward, 0.01, dims=row_dims(size, divide(square, size), 1.0),
+            reads=[(to_scores, square)], writes=[(to_bias, size)],
+        )  # fmt: skip
 
 
 def _without_fused(program: Program, one: _Attention) -> Program:
