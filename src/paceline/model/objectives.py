@@ -90,68 +90,42 @@ def with_models_beside(
     if not (beside.forward_passes or beside.critics) or not np.isfinite(program.first_backward()):
         return program
     early = program.ops.position < program.first_backward()
-    forward, alone = (np.flatnonzero(early & ~one) for one in (
-        np.zeros_like(early), _of_adapters(program, num_original)
-    ))  # fmt: skip
+    forward = np.flatnonzero(early)
+    alone = np.flatnonzero(early & ~_of_adapters(program, num_original))
     weights = np.flatnonzero(np.isin(program.stores.owner, (Owner.PARAMETER, Owner.BUFFER)))
     none = weights[:0]
     passes = [(forward, none)] * ((1 + beside.critics) * beside.own_readings)
     passes += [(alone, none if configuration.lora_rank else weights)] * beside.references
     passes += [(alone, none)] * (beside.references * (beside.readings - 1))
     passes += [(alone, weights)] * beside.scorers
-    turns = _Turns.of(program, len(passes), beside.critics)
-    found = replace(program, ops=replace(program.ops, position=turns.of_model()))
-    for number in range(beside.critics):
-        found = _with_critic(found, len(program.ops), turns.of_critic(number))
-    for number, (ops, copied) in enumerate(passes):
-        found = _with_pass(found, ops, copied, turns.of_pass(number)[ops])
+    of_model, of_critics, of_passes = _positions(program, len(passes), beside.critics)
+    found = replace(program, ops=replace(program.ops, position=of_model))
+    for at in of_critics:
+        found = _with_critic(found, len(program.ops), at)
+    for (ops, copied), at in zip(passes, of_passes, strict=True):
+        found = _with_pass(found, ops, copied, at[ops])
     return found.ordered()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Turns:
-    """When each op of a step runs, and its copies: forward passes, backward passes, updates.
+def _positions(
+    program: Program, num_passes: int, num_critics: int
+) -> tuple[FloatArray, list[FloatArray], list[FloatArray]]:
+    """When each op runs, (num_ops,): in the model, in each critic, and in each pass that reads.
 
-    Attributes:
-        position: Of each op of the step alone, (num_ops,).
-        turn: 0 in its forward pass, 1 in its backward pass, 2 in its update.
-        num_passes: Passes that keep nothing.
-        num_critics: Models that are trained beside.
+    Forward goes from the model over critics to passes that read, backward from critics to the
+    model, and all updates come last.
     """
+    position, late = program.ops.position, 1 + num_critics + num_passes
+    turn = (position >= program.first_backward()).astype(np.int64)
+    turn += program.ops.phase == Phase.OPTIMIZER
 
-    position: FloatArray
-    turn: IntArray
-    num_passes: int
-    num_critics: int
+    def at(*turns: int) -> FloatArray:
+        return np.asarray(position + (position.max() + 1.0) * np.array(turns)[turn])
 
-    @classmethod
-    def of(cls, program: Program, num_passes: int, num_critics: int) -> _Turns:
-        """Those of a step."""
-        is_late = program.ops.position >= program.first_backward()
-        turn = is_late.astype(np.int64) + (program.ops.phase == Phase.OPTIMIZER)
-        position = program.ops.position
-        return cls(position=position, turn=turn, num_passes=num_passes, num_critics=num_critics)
-
-    def of_model(self) -> FloatArray:
-        """First of all forward, last of all backward."""
-        critics, first_backward = self.num_critics, self._first_backward()
-        return self._at(0, first_backward + critics, first_backward + critics + 1)
-
-    def of_critic(self, number: int) -> FloatArray:
-        """Forward after the model, backward before it."""
-        first_backward, critics = self._first_backward(), self.num_critics
-        return self._at(1 + number, first_backward + number, first_backward + critics + 2 + number)
-
-    def of_pass(self, number: int) -> FloatArray:
-        """Behind all forward passes of what is trained."""
-        return self._at(1 + self.num_critics + number, 0, 0)
-
-    def _first_backward(self) -> int:
-        return 1 + self.num_critics + self.num_passes
-
-    def _at(self, *turns: int) -> FloatArray:
-        span = float(self.position.max()) + 1.0
-        return np.asarray(self.position + span * np.array(turns)[self.turn])
+    end = late + num_critics + 1
+    critics = [at(1 + n, late + n, end + 1 + n) for n in range(num_critics)]
+    passes = [at(1 + num_critics + n, 0, 0) for n in range(num_passes)]
+    return at(0, end - 1, end), critics, passes
 
 
 def _with_pass(program: Program, ops: IntArray, weights: IntArray, at: FloatArray) -> Program:
