@@ -123,7 +123,7 @@ def _sharded(
 ) -> Steps:  # fmt: skip
     """Rows that split the same; ranks of a machine that share layers share its network too."""
     shards, degree = num_shards(cases), passes.shape.num_ranks
-    device_link = cases.device_link
+    device_link, node_link = cases.device_link, cases.node_link
     step = replicated_step(
         replica_work(passes, float(seq[0])),
         alone_s=alone.step_s,
@@ -133,7 +133,7 @@ def _sharded(
         num_ranks=cases.replicas,
         ranks_per_node=cases.devices_per_node // degree,
         device_link=device_link,
-        node_link=cases.node_link,
+        node_link=node_link,
         sharding=sharding,
         shards=shards,
         node_share_frac=1.0 / degree,
@@ -142,7 +142,7 @@ def _sharded(
     step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s
     shared = np.minimum(cases.replicas * degree, cases.devices_per_node)
     is_spread = cases.replicas * degree > cases.devices_per_node
-    sent_s = lanes_s(step.communication_s + split_s, device_link, cases.node_link, is_spread)
+    sent_s = lanes_s(step.communication_s + split_s, device_link, node_link, is_spread)
     sharing = sharing_log_sigma(device_link, shared, sent_s=sent_s, step_s=step_s)
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=step.compute_s, exposed_s=step.exposed_s + split_s,
