@@ -148,14 +148,16 @@ def _host_rates(
 ) -> dict[CeilingKind, float]:
     """Ops of loops and calls a second.
 
-    A loop of a framework without one to measure dispatches as its layers do. The ceiling of layers
-    of a compiled step contains its call. Where kernels are another framework's, a layer takes what
-    its op takes there, and the call from Python besides.
+    A loop of a framework without one to measure dispatches as its layers do. The ceilings of layers
+    and of the loop of a compiled step contain its call. Where kernels are another framework's, a
+    layer takes what its op takes there, and the call from Python besides.
     """
     of_layer = kernels["layer"].per_s
     rates: dict[CeilingKind, float] = {"loop": of_layer, "call": of_layer}
     if "loop" in own:
-        rates["loop"] = loop_ops(framework) * own["loop"].per_s
+        called_s = own["call"].seconds if "call" in own else 0.0
+        loop_s = max(own["loop"].seconds - called_s, own["loop"].seconds / 2)
+        rates["loop"] = loop_ops(framework) * own["loop"].record.shape[0] / loop_s
     if own["layer"] is kernels["layer"] and "call" in own:
         layers = own["layer"]
         called_s = min(own["call"].rate, layers.seconds / 2)

@@ -74,6 +74,8 @@ _WORK_BY_KIND: Mapping[OpKind, Work] = {
     OpKind.POOL: Work.POOL,
     OpKind.POOL_BACKWARD: Work.POOL_GRADIENT,
 }
+#: What `_loops` tells of each direction.
+_LOOP_FACTS = ("ops", "weights", "passes", "sequences")
 #: Tensors that an op on the state of a cell touches: two read, one written.
 _TOUCHED = 3
 
@@ -176,21 +178,33 @@ def _summed(ops: _Ops, count: FloatArray) -> FloatArray:
     """Amounts of all ops together, (len(Work),).
 
     Bytes of ops that compute are those of operands, unless they are only streamed, by depthwise
-    convolutions.
+    convolutions. Updates are dispatched as the ops of a loop are, with next to nothing to set up.
     """
     computes = ops.work < Work.OPERANDS
     carrier = np.where(computes, Work.OPERANDS, ops.work)
     carrier[np.isin(ops.work, _FILTERING)] = Work.FILTERS
     carrier[ops.work == Work.DEPTHWISE] = Work.STREAM
-    carrier[(carrier == Work.STREAM) & (ops.moved_bytes <= _CACHED_BYTES)] = Work.CACHED
+    in_memory = np.isin(carrier, (Work.STREAM, Work.UPDATE))
+    carrier[in_memory & (_held_bytes(ops) <= _CACHED_BYTES)] = Work.CACHED
     flop = np.where(computes, ops.flop, 0.0)
     amounts = np.zeros(len(Work))
     amounts += np.bincount(ops.work, count * flop, len(Work))
     amounts += np.bincount(carrier, count * ops.moved_bytes, len(Work))
     amounts[Work.CACHED] += np.sum(count * ops.state_bytes)
-    amounts[Work.DISPATCH] = np.sum(count * ops.launches)
-    amounts[Work.LOOP] = np.sum(count * ops.loop_ops)
+    is_update = ops.kind == int(OpKind.OPTIMIZER)
+    amounts[Work.DISPATCH] = np.sum((count * ops.launches)[~is_update])
+    amounts[Work.LOOP] = np.sum(count * (ops.loop_ops + is_update * ops.launches))
     return amounts
+
+
+def _held_bytes(ops: _Ops) -> FloatArray:
+    """Bytes that a cache must hold for an op to find there what the op before it left.
+
+    An update that runs op by op passes several times over each tensor, one after the other.
+    """
+    elements, num_tensors = ops.dims[:, :2].T
+    in_passes = (ops.kind == int(OpKind.OPTIMIZER)) & (ops.launches > num_tensors)
+    return np.where(in_passes, _FP32_BYTES * elements, ops.moved_bytes)
 
 
 def _calls(costs: CostTable, framework: str) -> float:
@@ -203,9 +217,9 @@ def _calls(costs: CostTable, framework: str) -> float:
 def _with_loops(ops: _Ops, framework: str) -> _Ops:
     """Recurrent layers as the framework runs them: one op, or a loop of small ones.
 
-    In each step a loop dispatches the ops of its cell, which touch the cell's state, and lays out
-    its weights; sequences go through the caches. A gradient that is gathered step by step touches
-    the whole sequence in each of them.
+    In each step a loop dispatches the ops of its cell, which touch the cell's state, and adds to
+    the gradient of its weights; all of them and the sequences go through the caches. A gradient
+    that is gathered step by step touches the whole sequence in each of them.
     """
     loops = _loops()
     changed = replace(
@@ -218,12 +232,12 @@ def _with_loops(ops: _Ops, framework: str) -> _Ops:
             continue
         num_cells = steps * layers * directions
         touched = _TOUCHED * loop["passes"] + loop["sequences"] * gates * steps
+        elements = items * hidden * touched + loop["weights"] * gates * hidden**2
         changed.work[row] = Work.PRODUCT
-        changed.moved_bytes[row] = num_cells * _FP32_BYTES * gates * hidden**2
+        changed.moved_bytes[row] = 0.0
         changed.launches[row] = 1.0
         changed.loop_ops[row] = num_cells * loop["ops"]
-        changed.state_bytes[row] = num_cells * _FP32_BYTES * items * hidden * touched
-        changed.state_bytes[row] += ops.moved_bytes[row]
+        changed.state_bytes[row] = num_cells * _FP32_BYTES * elements + ops.moved_bytes[row]
     return changed
 
 
@@ -291,20 +305,19 @@ def cpu_frameworks() -> Mapping[str, Mapping[str, str]]:
 
 def loop_ops(framework: str) -> float:
     """Ops that a framework dispatches in a step of an LSTM and of its gradient; 1 where none."""
-    phases = (_loops().get((framework, 4, kind)) for kind in _CELLS)
-    return sum(phase["ops"] for phase in phases if phase is not None) or 1.0
+    return float(cpu_frameworks().get(framework, {}).get("lstm_ops") or 1.0)
 
 
 @cache
 def _loops() -> Mapping[tuple[str, int, OpKind], Mapping[str, float]]:
     """A step of a cell that is run as a loop, by framework, gates and op kind.
 
-    ``ops`` that are dispatched, ``passes`` over the cell's state, and ``sequences``: passes over
-    what all steps of the layer computed.
+    ``ops`` that are dispatched, ``weights`` and ``passes``: how often its weights and its state are
+    passed over, and ``sequences``: passes over what all steps of the layer computed.
     """
     return {
         (row["framework"], int(row["gates"]), kind): {
-            name: float(row[f"{phase}_{name}"]) for name in ("ops", "passes", "sequences")
+            name: float(row[f"{phase}_{name}"]) for name in _LOOP_FACTS
         }
         for row in shipped_rows("execution", "recurrent_loops.csv")
         for kind, phase in (
