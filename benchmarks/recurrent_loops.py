@@ -1,7 +1,7 @@
 """What a step of a recurrent layer's loop takes on a backend of Keras, for ``recurrent_loops.csv``.
 
-    python -m facts.recurrent_loops times PYTHON BACKEND > FILE   # jax or tensorflow
-    python -m facts.recurrent_loops fit FILE
+    python benchmarks/recurrent_loops.py times PYTHON BACKEND > FILE   # jax or tensorflow
+    python benchmarks/recurrent_loops.py fit FILE
 
 ``times`` runs layers of several widths and batches beside the ceilings that they are told by, in
 processor time on one thread; ``fit`` finds the ops, the passes over the weights and the passes over
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-ENGINES = Path(__file__).parents[2] / "src" / "paceline" / "execution" / "engines"
+ENGINES = Path(__file__).parents[1] / "src" / "paceline" / "execution" / "engines"
 GATES = {"SimpleRNN": 1, "LSTM": 4, "GRU": 3}
 FEATURES, STEPS = 16, 64
 #: (units, items): wide and narrow, small and large batches.
