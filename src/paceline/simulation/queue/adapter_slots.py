@@ -9,8 +9,7 @@ and ``LRUCacheWorkerLoRAManager``; recalled 2026-11-27.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
 
 import numpy as np
 
@@ -19,7 +18,7 @@ _SEED = 0
 
 
 class AdapterSlots:
-    """The adapters on a device while a run goes on.
+    """The adapters on a device while a run goes on, and the requests that wait for theirs.
 
     Args:
         num_requests: Of the run.
@@ -37,16 +36,52 @@ class AdapterSlots:
         self._used: Counter[int] = Counter()
         #: Those on the device, who was asked for longest ago first.
         self._there: dict[int, None] = {}
+        #: Requests that wait, with their place in line: all of them, and by adapter; those that
+        #: wait no more are still among all for a while.
+        self._all: deque[tuple[int, int]] = deque()
+        self._by_adapter: dict[int, deque[tuple[int, int]]] = {}
+        self._gone: set[int] = set()
+        self._first = self._last = self._num_waiting = 0
 
-    def place(self, waiting: Iterable[int]) -> int | None:
-        """The first of those that wait whose adapter is used or may come; None without one."""
-        if len(self._used) < self._num_held:
-            return 0
-        return next((at for at, one in enumerate(waiting) if self._of[one] in self._used), None)
+    def __len__(self) -> int:
+        """How many wait."""
+        return self._num_waiting
+
+    def append(self, number: int) -> None:
+        """A request waits behind all others."""
+        self._last += 1
+        for queue in self._queues_of(number):
+            queue.append((self._last, number))
+        self._num_waiting += 1
+
+    def appendleft(self, number: int) -> None:
+        """A request waits before all others."""
+        self._first -= 1
+        for queue in self._queues_of(number):
+            queue.appendleft((self._first, number))
+        self._num_waiting += 1
+
+    def first(self) -> int | None:
+        """Who has waited longest of those whose adapter is used or may come; None without one."""
+        if len(self._used) >= self._num_held:
+            heads = [queue[0] for one in self._used if (queue := self._by_adapter.get(one))]
+            return min(heads)[1] if heads else None
+        while self._all and self._all[0][0] in self._gone:
+            self._gone.discard(self._all.popleft()[0])
+        return self._all[0][1] if self._all else None
+
+    def _queues_of(self, number: int) -> tuple[deque[tuple[int, int]], deque[tuple[int, int]]]:
+        return self._all, self._by_adapter.setdefault(self._of[number], deque())
 
     def take(self, number: int) -> float:
-        """Seconds until the adapter of a request is there, which uses it from then on."""
+        """Seconds until the adapter of a request is there, which waits no more and uses it.
+
+        Args:
+            number: Of `first`.
+        """
         adapter = self._of[number]
+        self._gone.add(self._by_adapter[adapter].popleft()[0])
+        self._num_waiting -= 1
         is_there = adapter in self._there
         self._there.pop(adapter, None)
         self._there[adapter] = None

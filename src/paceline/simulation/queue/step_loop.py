@@ -187,9 +187,9 @@ class _Loop:
             requests.prompt_tokens - 1,
         ).tolist()
         self.per_step = batching.tokens_per_step
-        self.adapters = None
+        self.waiting: deque[int] | AdapterSlots = deque()
         if batching.held_adapters < batching.num_adapters:
-            self.adapters = AdapterSlots(
+            self.waiting = AdapterSlots(
                 len(requests), num_adapters=batching.num_adapters,
                 num_held=batching.held_adapters, load_s=batching.load_s,
             )  # fmt: skip
@@ -200,7 +200,6 @@ class _Loop:
         self.next_to_come = 0
         #: When the next request comes; infinite or not a number where that is not known yet.
         self.next_s = math.inf
-        self.waiting: deque[int] = deque()
         #: Tokens to be read before a request can write: its prompt, and after an eviction what it
         #: had written too.
         self.to_read: list[int] = list(self.prompt)
@@ -270,14 +269,17 @@ class _Loop:
 
     def _admitted(self) -> int | None:
         """Who has waited longest of those whose adapter may be there, if the cache has room."""
-        waiting, adapters = self.waiting, self.adapters
-        place = 0 if adapters is None else adapters.place(waiting)
-        if not waiting or place is None or not self._admits(waiting[place]):
+        waiting = self.waiting
+        if isinstance(waiting, AdapterSlots):
+            number = waiting.first()
+        else:
+            number = waiting[0] if waiting else None
+        if number is None or not self._admits(number):
             return None
-        number = waiting[place]
-        del waiting[place]
-        if adapters is not None:
-            self.now_s += adapters.take(number)
+        if isinstance(waiting, AdapterSlots):
+            self.now_s += waiting.take(number)
+        else:
+            waiting.popleft()
         return number
 
     def _admits(self, number: int) -> bool:
@@ -351,7 +353,7 @@ class _Loop:
         growth_s = context_s * self.growth / 2.0
         leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
         gap_s = self.next_s - self.now_s
-        is_open = self.adapters is not None or not self.waiting
+        is_open = isinstance(self.waiting, AdapterSlots) or not self.waiting
         if gap_s < count * leap_s and is_open and running < self.max_requests:
             soon = math.ceil(gap_s / self._hosted_s(first_s, running))
             soon_s = self._hosted_s(first_s + growth_s * (soon - 1), running)
@@ -394,8 +396,8 @@ class _Loop:
         self.held -= tokens
 
     def _let_go(self, number: int) -> None:
-        if self.adapters is not None:
-            self.adapters.give(number)
+        if isinstance(self.waiting, AdapterSlots):
+            self.waiting.give(number)
 
     def _finish(self, number: int) -> None:
         self.finish_s[number] = self.now_s

@@ -138,27 +138,36 @@ def test_fewer_adapters_at_once_make_requests_wait() -> None:
 @pytest.mark.parametrize("held", [1, 3])
 def test_requests_in_flight_never_have_more_adapters_than_are_held(held: int) -> None:
     slots = AdapterSlots(400, num_adapters=10, num_held=held, load_s=0.5)
-    waiting, running, used = list(range(400)), [], 0.0
+    for number in range(400):
+        slots.append(number)
+    running: list[int] = []
+    done: list[int] = []
+    brought_s = 0.0
     rng = np.random.default_rng(1)
-    while waiting or running:
-        place = slots.place(waiting) if waiting else None
-        if place is not None:
-            running.append(waiting.pop(place))
-            used += slots.take(running[-1])
-        if running and (place is None or rng.random() < 0.4):
-            slots.give(running.pop(int(rng.integers(len(running)))))
+    while len(slots) or running:
+        first = slots.first()
+        if first is not None:
+            brought_s += slots.take(first)
+            running.append(first)
+        if running and (first is None or rng.random() < 0.4):
+            done.append(running.pop(int(rng.integers(len(running)))))
+            slots.give(done[-1])
         asked = {slots._of[one] for one in running}
         assert len(asked) <= held
         assert asked <= set(slots._there)
-    assert used > 0.0
+    assert sorted(done) == list(range(400))
+    assert brought_s > 0.0
 
 
 def test_the_first_that_may_run_goes_before_those_that_came_later() -> None:
     slots = AdapterSlots(50, num_adapters=5, num_held=1, load_s=0.0)
+    for number in range(50):
+        slots.append(number)
+    assert slots.first() == 0
     slots.take(0)
-    waiting = list(range(1, 50))
-    place = slots.place(waiting)
-    assert place is not None
-    own = slots._of[0]
-    assert slots._of[waiting[place]] == own
-    assert all(slots._of[one] != own for one in waiting[:place])
+    alike = [one for one in range(1, 50) if slots._of[one] == slots._of[0]]
+    assert slots.first() == alike[0]
+    slots.give(0)
+    assert slots.first() == 1
+    slots.appendleft(0)
+    assert slots.first() == 0
