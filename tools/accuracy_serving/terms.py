@@ -9,7 +9,7 @@ a term. A source that is left out is judged with the terms of the others. An eng
 source measures is given the median of those that others do, as ``engines.toml`` gives one that
 nobody measured; a level without another source is none. Levels of one source alone are shipped as
 that source has them: those of early engines on devices of other makers, and of portable kernels
-there (`portable_products.csv`, over NVIDIA's).
+on Intel's (`portable_products.csv`, over NVIDIA's; those of AMD's follow from its lanes).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OTHER_MAKERS = re.compile(r"instinct|max 1|gaudi|tpu|ascend|\bm\d ", re.IGNOREC
 _GAUDI = re.compile(r"gaudi", re.IGNORECASE)
 #: Devices of other makers, by whose kernels are told apart.
 _VENDORS = (("AMD", re.compile(r"instinct", re.I)), ("Intel", re.compile(r"max 1550", re.I)))
-_PORTABLE = "portable kernels, other makers"
+_PORTABLE = "portable kernels, Intel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,10 @@ def _term(framework: str, precision: str, device: str, step_s: float) -> tuple[s
         return "Gaudi", _level("Intel", "npu", "served")
     engine = engine_of(framework)
     vendor = next((name for name, spelling in _VENDORS if spelling.search(device)), "")
-    if vendor and engine is not None and engine.kernels == "portable":
+    is_portable = engine is not None and engine.kernels == "portable"
+    if is_portable and vendor == "AMD":
+        return "", 0.0
+    if is_portable and vendor:
         per_clock = {
             one["vendor"]: float(one["bytes_per_clock"])
             for one in _per_clock()

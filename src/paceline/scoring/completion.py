@@ -162,7 +162,9 @@ def _as_served(row: Cells) -> Cells:
     found = {name: fact.get(name, "") for name in ("precision", "seq_len", "isl", "osl")}
     if fact.get("flags"):
         found["compiler_flags"] = _joined(row.get("compiler_flags"), fact["flags"])
-    stays = {name for name in ("seq_len", "isl", "osl") if row.get(name)}
+    if fact.get("parallelism") and row.get("n_gpus", "1") not in ("", "1"):
+        found["parallelism"] = fact["parallelism"].format_map(row)
+    stays = {name for name in ("seq_len", "isl", "osl", "parallelism") if row.get(name)}
     return {name: text for name, text in found.items() if text and name not in stays}
 
 

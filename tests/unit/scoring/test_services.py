@@ -243,3 +243,15 @@ def test_a_late_item_of_a_single_stream_takes_longer_than_the_usual_one() -> Non
         framework="MLPerf Inference v1.1; TensorRT 8.0",
     )  # fmt: skip
     assert whole.time_factor == 1.0
+
+
+def test_gaudi_by_optimum_habana_shares_layers_and_keeps_a_cache_in_eight_bits() -> None:
+    row = {
+        "source": "huggingface/optimum-habana", "framework": "Optimum Habana", "task": "infer",
+        "model": "llama-2-70b", "gpu": "Intel Gaudi 2", "precision": "fp8", "n_gpus": "4",
+        "extra": "scenario=static batch;isl=128;osl=128;concurrency=8",
+    }  # fmt: skip
+    found = completed(row)
+    assert (found["parallelism"], found["compiler_flags"]) == ("tp=4", "KV cache=fp8")
+    assert not completed(row | {"n_gpus": "1"}).get("parallelism")
+    assert completed(row | {"parallelism": "tp=2"})["parallelism"] == "tp=2"
