@@ -12,7 +12,7 @@ from paceline.watch.captured import CapturedJob
 from paceline.watch.events import RankEvents
 from paceline.watch.expected import Expectation
 from paceline.watch.steps import StepTimes, step_times
-from paceline.watch.where import Standing, standing
+from paceline.watch.where import Standing, line_of_exit, standing
 
 #: Steps and seconds that a rate is judged over; a shorter look says nothing.
 _LEAST_STEPS, _LEAST_S = 20, 1.0
@@ -232,36 +232,44 @@ def _interrupted(look: Look) -> Iterator[Notice]:
 
 
 def _lost(look: Look) -> Iterator[Notice]:
-    """A rank that is gone without a word, while another failed for it."""
+    """A rank that is gone, killed or by a line of its own, while another failed for it."""
     failed = [
         one
         for one in look.ranks
         if (last := one.last("failure")) and not last.get("is_out_of_memory")
     ]
-    silent = [
+    lost = [
         one
         for one, is_gone in zip(look.ranks, look.gone, strict=False)
         if is_gone
         and (one.steps or one.world_size > 1)  # One that ends at once leaves its steps unwritten.
-        and not one.has_ended
         and "failure" not in one.events
+        and (not one.has_ended or _left_before(one, failed))
     ]
-    if not failed or not silent:
+    if not failed or not lost:
         return
-    names = ", ".join(
-        f"rank {one.rank} is gone since step {len(one.steps) + 1} or a little later"
-        for one in silent
-    )
+    names = ", ".join(map(_gone, lost))
     other = failed[0].last("failure")
     message = str(other.get("message", "")).partition("\n")[0][:160]
     yield Notice(
         kind="lost",
-        step=len(silent[0].steps) + 1,
-        text=f"{names}, without a word; rank {failed[0].rank} failed in "
-        f"{other.get('phase', 'its step')} for it",
+        step=len(lost[0].steps) + 1,
+        text=f"{names}; rank {failed[0].rank} failed in {other.get('phase', 'its step')} for it",
         evidence=message,
         remedy="killed by the system (`dmesg` says so), ended by its own code, or its machine died",
     )
+
+
+def _left_before(rank: RankEvents, failed: Sequence[RankEvents]) -> bool:
+    """Whether a line of its own ended it before others failed, in no later step than theirs."""
+    return bool(line_of_exit(rank)) and all(len(rank.steps) <= len(one.steps) for one in failed)
+
+
+def _gone(rank: RankEvents) -> str:
+    if line := line_of_exit(rank):
+        return f"rank {rank.rank} ended itself after step {len(rank.steps)} ({line})"
+    step = len(rank.steps) + 1
+    return f"rank {rank.rank} is gone since step {step} or a little later, without a word"
 
 
 def _diverging(training: Sequence[RankEvents]) -> Iterator[Notice]:

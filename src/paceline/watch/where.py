@@ -40,7 +40,8 @@ class Standing:
         num_steps: That it has done.
         quiet_s: Since it last moved.
         part: Of the step, in words.
-        line: Innermost line of the user's own code; empty where none is seen.
+        line: Innermost line of the user's own code, or the one that ended the process; empty
+            where none is seen.
         has_ended: Whether its process is gone.
     """
 
@@ -64,9 +65,9 @@ class Standing:
     @property
     def text(self) -> str:
         """As printed."""
-        if self.has_ended:
-            return f"rank {self.rank} has ended after step {self.num_steps}"
         where = f" ({self.line})" if self.line else ""
+        if self.has_ended:
+            return f"rank {self.rank} has ended after step {self.num_steps}{where}"
         return f"rank {self.rank} is {self.part}{where}"
 
     @property
@@ -91,8 +92,7 @@ def standing(rank: RankEvents, silent_s: float) -> Standing:
     """
     stack = rank.last("stack")
     quiet_s, frames = _float(stack.get("quiet_s")), stack.get("frames")
-    moved_ns = rank.steps[-1].ended_ns if rank.steps else 0
-    is_fresh = _float(stack.get("t")) - 1e9 * quiet_s >= moved_ns - 1e6
+    is_fresh = _float(stack.get("t")) - 1e9 * quiet_s >= _moved_ns(rank) - 1e6
     part, line = "in its own code", ""
     if is_fresh and isinstance(frames, list):
         part, line = part_and_line(frames)
@@ -101,6 +101,8 @@ def standing(rank: RankEvents, silent_s: float) -> Standing:
         quiet_s = silent_s
         if silent_s > _FROZEN_S:
             part = "inside a call that holds the interpreter"
+    if rank.has_ended:
+        line = line_of_exit(rank)
     return Standing(
         rank=rank.rank,
         num_steps=len(rank.steps),
@@ -109,6 +111,24 @@ def standing(rank: RankEvents, silent_s: float) -> Standing:
         line=line,
         has_ended=rank.has_ended or "failure" in rank.events,
     )
+
+
+def line_of_exit(rank: RankEvents) -> str:
+    """The line by which a rank ended itself; empty where none is known.
+
+    A script that catches the `SystemExit` of one goes on, and its later steps tell so.
+    """
+    left = rank.last("exit")
+    frames = left.get("frames")
+    if not isinstance(frames, list) or _float(left.get("t")) < _moved_ns(rank):
+        return ""
+    _, line = part_and_line(frames)
+    return f"{line}, {left.get('call')}" if line else ""
+
+
+def _moved_ns(rank: RankEvents) -> int:
+    """When its last step ended, by its own clock."""
+    return rank.steps[-1].ended_ns if rank.steps else 0
 
 
 def part_and_line(frames: Sequence[Any]) -> tuple[str, str]:

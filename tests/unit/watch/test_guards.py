@@ -243,6 +243,36 @@ def test_a_rank_that_is_gone_without_a_word_is_named_where_another_failed_for_it
     assert not [one for one in _look(failed, gone, gone=[True, True]) if one.kind == "lost"]
 
 
+def _leaves(rank: RankEvents, *, before_s: float = 0.0) -> None:
+    """It calls `os._exit` in its line 67, after its last step or before that."""
+    ended_ns = rank.steps[-1].ended_ns
+    frames = [["/home/me/train.py", 67, "<module>"]]
+    rank.events["exit"] = [{"call": "os._exit", "frames": frames, "t": ended_ns - 1e9 * before_s}]
+
+
+def test_the_line_that_ended_a_rank_is_named_where_another_failed_for_it():
+    failed, gone = _rank(0, steps=6), _rank(1, steps=5)
+    failed.events["failure"] = [{"phase": "backward", "message": "Connection closed by peer"}]
+    _leaves(gone)
+    (notice,) = (one for one in _look(failed, gone, gone=[True, True]) if one.kind == "lost")
+    assert "rank 1 ended itself after step 5 (train.py:67, os._exit); rank 0" in notice.text
+    _leaves(gone, before_s=5.0)  # It was caught: steps came after it.
+    (notice,) = (one for one in _look(failed, gone, gone=[True, True]) if one.kind == "lost")
+    assert "without a word" in notice.text
+
+
+@pytest.mark.parametrize(("steps", "is_named"), [(5, True), (9, False)])
+def test_a_rank_that_ended_in_a_later_step_is_not_what_another_failed_for(
+    steps: int, is_named: bool
+):
+    failed, gone = _rank(0, steps=6), _rank(1, steps=steps)
+    failed.events["failure"] = [{"phase": "backward", "message": "Connection closed by peer"}]
+    _leaves(gone)
+    gone.events["end"] = [{"event": "end"}]
+    kinds = [one.kind for one in _look(failed, gone, gone=[True, True])]
+    assert ("lost" in kinds) == is_named
+
+
 def test_a_signal_from_outside_is_told_once(tmp_path: Path):
     said: list[str] = []
     code = "import os, signal, time; signal.signal(15, signal.SIG_IGN); "

@@ -15,6 +15,7 @@ from tests.unit.watch.watched import observed, plain, script
 
 from paceline.model.graph.graph import Owner, Phase
 from paceline.watch.captured import read_capture, workload_of
+from paceline.watch.where import line_of_exit
 
 pytest.importorskip("torch")
 
@@ -122,6 +123,32 @@ def test_each_of_two_ranks_writes_its_own_file(tmp_path: Path):
 def test_a_process_that_ends_at_once_was_there(tmp_path: Path):
     _, events = observed(tmp_path, *script("gone_at_once.py"))
     assert [(one.rank, one.begin["world_size"]) for one in events.ranks] == [(0, 1)]
+
+
+@pytest.mark.parametrize("call", ["os._exit", "sys.exit"])
+def test_the_line_that_ends_a_process_is_written_down(tmp_path: Path, call: str):
+    path = tmp_path / "leaves.py"
+    path.write_text(_LEAVING.replace("CALL", call))
+    seen, events = observed(tmp_path, sys.executable, str(path))
+    assert (seen.status, seen.out, seen.err) == (3, b"a line\n", b"")
+    (rank,) = events.training
+    assert len(rank.steps) == 2
+    assert line_of_exit(rank) == f"leaves.py:11, main, {call}"
+
+
+_LEAVING = """import os, sys, torch
+def main():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(9):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        if step == 1:
+            print("a line")
+            sys.stdout.flush()
+            CALL(3)
+main()
+"""
 
 
 def test_a_shell_script_is_watched_through(tmp_path: Path):

@@ -133,6 +133,7 @@ class Log:
             _write(self._file, (json.dumps(self._header()) + "\n").encode())
             _thread.start_new_thread(self._keep_writing, ())
             atexit.register(self.close)
+            _watch_exits(self)
             _at_exit_of_a_child(self.close)
         except Exception as error:  # noqa: BLE001  As in `quietly`.
             self.off(error)
@@ -212,12 +213,13 @@ class Log:
             return
         self._stack_at_ns = now
         frame = sys._current_frames().get(self.main_thread)
-        frames = []
-        while frame is not None and len(frames) < _NUM_FRAMES:
-            code = frame.f_code
-            frames.append([code.co_filename, frame.f_lineno or 0, code.co_name])
-            frame = frame.f_back
-        self.event("stack", quiet_s=quiet_ns / 1e9, frames=frames)
+        self.event("stack", quiet_s=quiet_ns / 1e9, frames=_frames(frame))
+
+    def leaves(self, call, frame):
+        """The process is about to end by a call in a line of its own."""
+        if self.is_started and not self.is_off:
+            self.event("exit", call=call, frames=_frames(frame))
+            self.flush()
 
     def _header(self):
         import platform
@@ -250,6 +252,35 @@ class Log:
         self.is_started = False
         self._file = None
         self._lock = _thread.allocate_lock()
+
+
+def _frames(frame):
+    """File, line and function of a frame and of those that called it."""
+    frames = []
+    while frame is not None and len(frames) < _NUM_FRAMES:
+        code = frame.f_code
+        frames.append([code.co_filename, frame.f_lineno or 0, code.co_name])
+        frame = frame.f_back
+    return frames
+
+
+def _watch_exits(log):
+    """Write down which line ends the process: `os._exit` runs nothing else, `sys.exit` hides it."""
+    plain = os._exit, sys.exit
+
+    def leave(status):
+        quietly(log.leaves, "os._exit", sys._getframe(1))
+        plain[0](status)
+
+    def end(status=None, /):
+        quietly(log.leaves, "sys.exit", sys._getframe(1))
+        plain[1](status)
+
+    def undo():
+        os._exit, sys.exit = plain
+
+    os._exit, sys.exit = leave, end
+    log.at_off.append(undo)
 
 
 def _at_exit_of_a_child(function):
