@@ -16,7 +16,7 @@ from paceline.watch.diagnosis.causes import ranked_causes, without_gain
 from paceline.watch.diagnosis.diagnosing import diagnosis_of, is_crowded, try_in_script
 from paceline.watch.events import RankEvents, read_run
 from paceline.watch.folder import new_run
-from paceline.watch.observer import trial_plan
+from paceline.watch.observer import doubt, trial_plan
 
 _FACTS = {"num_cores": 2, "num_threads": 1, "num_workers": 0, "batch": 8, "world_size": 1}
 
@@ -39,8 +39,9 @@ def _found(*blocks: dict[str, Any], facts: dict[str, Any] | None = None, **event
 
 
 def test_workers_that_win_what_waiting_costs_are_the_cause():
+    waits = {"wait": 8 * 30e6, "forward": 0, "backward": 0, "update": 0}
     once = [
-        _block("own", 60.0), _block("replay", 30.0), _block("own", 60.0),
+        _block("own", 60.0, parts=waits), _block("replay", 30.0), _block("own", 60.0, parts=waits),
         _block("workers 1", 33.0), _block("workers 2", 32.5),
     ]  # fmt: skip
     found = _found(*once, *once[2:])
@@ -51,9 +52,16 @@ def test_workers_that_win_what_waiting_costs_are_the_cause():
 
 
 def test_time_in_line_for_a_core_is_no_part_of_a_step():
-    found = _found(_block("own", 30.0, stood_ms=50.0), _block("replay", 30.0))
+    crowded = {"machine": [1.0, 1.4, 0.9, 0.0]}  # Others had a core for as long as it stood.
+    found = _found(_block("own", 30.0, stood_ms=50.0, **crowded), _block("replay", 30.0))
     assert found.step_s("own") == pytest.approx(found.step_s("replay"))
     assert ranked_causes(found) == ()
+
+
+def test_a_thread_stands_behind_others_for_no_longer_than_they_run():
+    alone = {"machine": [1.0, 1.02, 0.9, 0.0]}  # Its own workers had the core, and others 0.12 s.
+    found = _found(_block("own", 30.0, stood_ms=50.0, **alone))
+    assert found.step_s("own") == pytest.approx(0.080 - 0.12 / 8, rel=1e-3)
 
 
 def test_time_in_line_behind_its_own_workers_is_a_part_of_a_step():
@@ -149,7 +157,7 @@ def test_files_are_read_again_where_the_first_reading_took_longer(again_s: float
         _block("replay", 20.0),
         {**_COLD, "again_s": again_s, "steps": []},
     ]
-    chunk = trial_plan.chunk(2, facts, blocks, 0.0, {"limit_s": 60.0})
+    chunk = trial_plan.chunk(2, facts, blocks, 0.0, {"limit_s": 60.0}, doubt)
     assert ("read again" in [one["name"] for one in chunk]) == is_tried
 
 
@@ -158,7 +166,7 @@ def _tried_in(facts: dict[str, Any]) -> list[str]:
     names: list[str] = []
     results: list[dict[str, Any]] = []
     for number in range(1, 20):
-        chunk = trial_plan.chunk(number, facts, results, 0.0, {"limit_s": 60.0})
+        chunk = trial_plan.chunk(number, facts, results, 0.0, {"limit_s": 60.0}, doubt)
         if not chunk:
             return names
         names += [one["name"] for one in chunk]
@@ -209,7 +217,7 @@ def test_samples_gain_their_share_of_what_their_workers_cost(wait_ms: float, pro
     own = _block("own", 60.0)
     own["parts"] = {**own["parts"], "wait": 8 * 1e6 * wait_ms}
     probe = {**_COLD, "sample_s": 0.020, "sample_cpu_s": 0.020, "collate_s": 0.020}
-    found = _found(*[own, _block("replay", 40.0)] * 2, facts=_STARVED, probe=[probe])
+    found = _found(*[own, _block("replay", 40.0)] * 3, facts=_STARVED, probe=[probe])
     cause = next(one for one in ranked_causes(found) if one.kind == "slow-samples")
     assert cause.step_s.mid == pytest.approx(promised_ms / 1e3, rel=1e-3)
 
@@ -219,7 +227,7 @@ def test_a_slow_rank_is_named():
     ranks = []
     for number, alone in enumerate((20.0, 35.0)):
         rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"))
-        blocks = [_block("own", 40.0), _block("no sync", alone), _block("accumulate 4", 37.0)] * 2
+        blocks = [_block("own", 40.0), _block("no sync", alone), _block("accumulate 4", 37.0)] * 6
         rank.events = {"trials": [{**_FACTS, **facts}], "block": blocks}
         ranks.append(rank)
     causes = ranked_causes(found_in(ranks))
@@ -228,6 +236,16 @@ def test_a_slow_rank_is_named():
     assert causes[0].step_s.mid == pytest.approx(0.025, rel=1e-3)
     assert causes[1].step_s.mid == pytest.approx(0.037, rel=1e-3)
     assert causes[1].known_by == "tried"
+
+
+def test_a_rank_that_was_seen_alone_once_is_not_called_slow():
+    ranks = []
+    for number, alone in enumerate((29.0, 36.0)):
+        rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"))
+        blocks = [_block("own", ms) for ms in (38.0, 42.0, 40.0)] + [_block("no sync", alone)]
+        rank.events = {"trials": [{**_FACTS, "world_size": 2}], "block": blocks}
+        ranks.append(rank)
+    assert ranked_causes(found_in(ranks)) == ()
 
 
 def test_a_rank_that_is_slower_in_some_blocks_alone_is_not_called_slow():

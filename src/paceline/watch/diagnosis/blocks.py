@@ -11,6 +11,7 @@ from paceline.planfile import Interval
 from paceline.values import dataclass
 from paceline.watch.diagnosis.gpu_steps import GpuStep, gpu_step_of
 from paceline.watch.events import RankEvents
+from paceline.watch.observer import doubt
 
 #: Epochs of at most so many steps show their beginnings in every block.
 _SHORT_EPOCH_STEPS = 48
@@ -100,34 +101,22 @@ class Found:
         steps = [one.step_s / one.times for one in self.named(name)]
         return statistics.median(steps) if steps else float("nan")
 
-    def ratio(self, name: str, beside: str) -> Interval | None:
-        """How much longer a step takes with something tried, each round beside its own reference.
+    def share(self, name: str) -> Interval | None:
+        """How much of a step is left with something tried, each time beside its own reference.
 
         Args:
-            name: What was tried.
-            beside: The block that stands before it in each round.
+            name: What was tried; larger batches stand beside the same few batches, everything else
+                beside the script as it is. None where it was not.
         """
-        reference: Block | None = None
-        ratios, errors = [], []
-        for one in self.blocks:
-            if one.name == beside:
-                reference = one
-            elif one.name == name and reference is not None:
-                ratio = one.step_s / one.times / reference.step_s
-                ratios.append(ratio)
-                errors.append(ratio * (one.error_s / one.step_s + _error_frac(reference)))
-        if not ratios:
+        seen = [(one.name, one.step_s / one.times) for one in self.blocks]
+        found = doubt.shares(seen, name)
+        if not found:
             return None
-        middle = statistics.median(ratios)
-        spread = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
-        # Within a block of whole epochs steps differ for a reason: rounds tell what chance does.
-        error = spread if len(ratios) > 2 else max(spread, statistics.median(errors))
-        half = STANDARD_ERRORS * error / len(ratios) ** 0.5
-        return Interval(low=max(0.0, middle - half), mid=middle, high=middle + half)
-
-
-def _error_frac(block: Block) -> float:
-    return block.error_s / block.step_s
+        errors = [one.error_s / one.step_s for one in self.named(name)]
+        beside = [one.error_s / one.step_s for one in self.named(doubt.reference_of(name))]
+        error = statistics.median(errors) + statistics.median(beside)
+        low, mid, high = doubt.interval(found, doubt.chance(seen), error * statistics.median(found))
+        return Interval(low=low, mid=mid, high=high)
 
 
 def found_in(training: Sequence[RankEvents]) -> Found:
@@ -259,11 +248,13 @@ def _others_share(
 ) -> float:
     """Of what stands in line before a rank's threads, how much is other programs'."""
     others_s, own_s = _core_seconds(row)
+    # While a thread stands behind another program, that has a core.
+    most = others_s / max(1e-9, sum(event["stood"]) / 1e9)
     threads = _threads(event, facts) + (len(row) > 1)  # One more reduces gradients.
     if len(row) * (threads + _workers(event, facts)) <= facts.get("num_cores", 1):
-        return 1.0 if others_s > 0 else 0.0
+        return min(1.0, most)
     beside_s = max(0.0, own_s - event["cpu_ns"] / 1e9) if "cpu_ns" in event else 0.0
-    return others_s / (others_s + beside_s) if others_s > 0 else 0.0
+    return min(most, others_s / (others_s + beside_s)) if others_s > 0 else 0.0
 
 
 def _threads(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:

@@ -11,6 +11,7 @@ from paceline.planfile import Interval
 from paceline.units import format_duration, format_percent
 from paceline.values import dataclass
 from paceline.watch.diagnosis.blocks import STANDARD_ERRORS, Block, Found
+from paceline.watch.observer.doubt import reference_of
 
 KnownBy = Literal["tried", "predicted"]
 #: Gains from which a remedy is worth a word.
@@ -136,16 +137,16 @@ def _tried(
     found: Found, name: str, kind: str, text: str, remedy: str, **more: Any
 ) -> Iterator[Cause]:
     """A cause whose remedy was tried, beside the script as it is or one batch again and again."""
-    beside = "replay" if name.startswith("batch") else "own"
-    ratio = found.ratio(name, beside)
-    if ratio is None:
+    share = found.share(name)
+    if share is None:
         return
-    own_s = _own_s(found)
+    beside = reference_of(name)
     base_s = found.step_s(beside)
-    rest_s = own_s - base_s if beside == "replay" and _is_starved(found) else 0.0
+    # Making a sample takes what it takes in a larger batch, too.
+    rest_s = _gap_s(found) if beside == "replay" and _is_starved(found) else 0.0
     promised = Interval(
-        low=rest_s + base_s * ratio.low, mid=rest_s + base_s * ratio.mid,
-        high=rest_s + base_s * ratio.high,
+        low=rest_s + base_s * share.low, mid=rest_s + base_s * share.mid,
+        high=rest_s + base_s * share.high,
     )  # fmt: skip
     yield _cause(found, kind, text, remedy, promised, "tried", **more)
 
@@ -169,17 +170,30 @@ def _less(found: Found, saved_s: float, doubt_s: float = 0.0) -> Interval:
 
 
 def _is_starved(found: Found) -> bool:
-    return _gap_s(found) > _WAIT_FRAC * _own_s(found)
+    """Whether input takes a part of a step that is no chance."""
+    if _gap_s(found) <= _WAIT_FRAC * _own_s(found):
+        return False
+    there = found.share("replay")
+    return _waits(found) or (there is not None and there.high < 1.0)
 
 
 def _waits(found: Found) -> bool:
-    """Whether the training process stands still for its batches."""
-    waits_s = [one.wait_s for one in found.named("own")]
-    return statistics.median(waits_s) > _WAIT_FRAC * _own_s(found)
+    """Whether the training process stands still for its batches, or makes them."""
+    return _wait_s(found) > _WAIT_FRAC * _own_s(found)
+
+
+def _wait_s(found: Found) -> float:
+    return statistics.median(one.wait_s for one in found.named("own"))
 
 
 def _gap_s(found: Found) -> float:
-    """What a step loses by its input: as it is, less with batches that are there."""
+    """What a step loses by its input.
+
+    Without workers that is what the script is seen to wait; with them it is a step as it is, less
+    one with batches that are there, for they also take its cores.
+    """
+    if found.facts.get("num_workers") == 0:
+        return _wait_s(found)
     return _own_s(found) - found.step_s("replay")
 
 
@@ -189,7 +203,7 @@ def _loaders(found: Found) -> Iterator[Cause]:
     names = [
         one for one in dict.fromkeys(b.name for b in found.blocks) if one.startswith("workers")
     ]
-    ratios = {one: ratio for one in names if (ratio := found.ratio(one, "own")) is not None}
+    ratios = {one: ratio for one in names if (ratio := found.share(one)) is not None}
     if not ratios or now is None or not _is_starved(found):
         return
     best = _fewest(ratios)
@@ -304,14 +318,15 @@ def _without_part(
     beside batches that are there: the cores that they take of it.
     """
     own_s, device_s = _own_s(found), found.step_s("replay")
+    workers = found.facts.get("num_workers")
     if free := found.named("free samples"):
         # Batches of samples that cost nothing are still put together and handed over.
         device_s = max(device_s, min(one.step_s for one in free))
-    if found.facts.get("num_workers") and _waits(found):
+    if workers and _waits(found):
         rest_s = max(device_s, own_s * (1.0 - part_s / whole_s))
     else:
         rest_s = max(device_s, own_s - _gap_s(found) * part_s / whole_s)
-    bound = found.ratio("free samples", "own") or found.ratio("replay", "own")
+    bound = found.share("free samples") or (found.share("replay") if workers else None)
     doubt_frac = 0.0 if bound is None else bound.high - bound.mid
     error_s = max(_LINE_ERROR * (own_s - rest_s), own_s * doubt_frac)
     promised = Interval(low=max(device_s, rest_s - error_s), mid=rest_s, high=rest_s + error_s)
@@ -478,7 +493,7 @@ def _threads(found: Found) -> Iterator[Cause]:
     names = [
         one for one in dict.fromkeys(b.name for b in found.blocks) if one.startswith("threads")
     ]
-    ratios = {one: ratio for one in names if (ratio := found.ratio(one, "own")) is not None}
+    ratios = {one: ratio for one in names if (ratio := found.share(one)) is not None}
     if not ratios:
         return
     fastest = min(one.mid for one in ratios.values())
@@ -494,7 +509,7 @@ def _threads(found: Found) -> Iterator[Cause]:
 def _batches(found: Found) -> Iterator[Cause]:
     """Larger batches: the fewest samples that do nearly as well as the best."""
     names = [one for one in dict.fromkeys(b.name for b in found.blocks) if one.startswith("batch")]
-    ratios = {one: ratio for one in names if (ratio := found.ratio(one, "replay")) is not None}
+    ratios = {one: ratio for one in names if (ratio := found.share(one)) is not None}
     if not ratios or found.facts.get("world_size", 1) > 1:
         return
     best = min(one.mid for one in ratios.values())
@@ -528,7 +543,9 @@ def _ranks(found: Found) -> Iterator[Cause]:
             b.by_rank_s[rank] - statistics.median(rest)
             for b, rest in zip(free, others, strict=True)
         ]
-        promised = _less(found, slow_s - others_s, doubt_s=_doubt(later_s))
+        share = found.share("no sync")
+        chance_s = 0.0 if share is None else own_s * (share.high - share.mid)
+        promised = _less(found, slow_s - others_s, doubt_s=max(chance_s, _doubt(later_s)))
         yield _cause(found, "slow-rank", text, remedy, promised, "predicted", is_work=True)
     comm_s = own_s - slow_s
     if comm_s > 0:

@@ -324,10 +324,8 @@ class Trials:
         path = os.path.join(self.log.folder, "trials-%d.json" % self.num_chunks)
         if self.facts["rank"] == 0:
             elapsed_s = time.monotonic() - self.began_s
-            planning = observer.load("trial_plan")
-            chunk = planning.chunk(
-                self.num_chunks, self.facts, self.results, elapsed_s, self.options
-            )
+            known = (self.facts, self.results, elapsed_s, self.options, observer.load("doubt"))
+            chunk = observer.load("trial_plan").chunk(self.num_chunks, *known)
             with open(path + ".draft", "w") as file:
                 json.dump(chunk, file)
             os.replace(path + ".draft", path)

@@ -8,7 +8,9 @@ import statistics
 #: A block of steps takes about so long, within these numbers of steps; short steps, which differ
 #: most from each other, are as many as fill the second length.
 BLOCK_S, LEAST_STEPS, MOST_STEPS, SHORT_BLOCK_S = 1.0, 6, 24, 0.5
-_NUM_ROUNDS = 4
+_MOST_ROUNDS = 12
+#: Times that a trial is made at least, where it is not clearly slower; loaders take long to begin.
+_LEAST_TIMES, _LEAST_TIMES_LOADER = 3, 2
 #: Blocks where the script is measured as it is, and nothing is tried.
 _NUM_MEASURED = 5
 #: Share of a step in waiting from which other loaders are tried.
@@ -21,6 +23,8 @@ _LAST_FRAC = 0.75
 _COLD_FRAC = 0.2
 #: What takes so much longer is not tried again.
 _SLOWER = 1.15
+#: A gain is in doubt until it is none, or less than this.
+_NO_GAIN = 1 / 1.05
 #: Steps after which the few batches of a feed have all been read.
 _NUM_WARM_BATCHES = 5
 #: Steps that are made one where an all-reduce is to be paid less often.
@@ -33,7 +37,7 @@ OWN = {"as": "own"}
 REPLAY = {"as": "replay"}
 
 
-def chunk(number, facts, results, elapsed_s, options):
+def chunk(number, facts, results, elapsed_s, options, doubt):
     """The next blocks and probes; empty when all is done.
 
     Args:
@@ -42,6 +46,7 @@ def chunk(number, facts, results, elapsed_s, options):
         results: Blocks and probes so far.
         elapsed_s: Since the first block.
         options: ``limit_s``, and ``skip`` with names of trials to leave out.
+        doubt: The module of that name.
     """
     skipped = set(options.get("skip", ()))
     if options.get("is_measured_only"):
@@ -49,14 +54,25 @@ def chunk(number, facts, results, elapsed_s, options):
         found = [dict(own, is_new=True)] + [own] * (_NUM_MEASURED - 1) if number == 1 else []
     elif number == 1:
         found = _first(facts)
-    elif number <= _NUM_ROUNDS + 1 and elapsed_s < _LAST_FRAC * options["limit_s"]:
-        found = _round(facts, results, number)
-    elif facts["device"] == "cuda" and all(one["name"] != "profile" for one in results):
+    else:
+        is_time = number <= _MOST_ROUNDS + 1 and elapsed_s < _LAST_FRAC * options["limit_s"]
+        found = _round(facts, results, number, doubt) if is_time else []
+    if (
+        not found
+        and number > 1
+        and facts["device"] == "cuda"
+        and all(one["name"] != "profile" for one in results)
+    ):
         # The last: a host that was profiled once is slower from then on.
         found = [block("profile", facts, is_cold=True, is_profiled=True, num_steps=_NUM_PROFILED)]
-    else:
-        found = []
     return [one for one in found if one["name"] not in skipped]
+
+
+def _last(facts, results):
+    """What comes after all else: a host that was profiled once is slower from then on."""
+    if facts["device"] != "cuda" or any(one["name"] == "profile" for one in results):
+        return []
+    return [block("profile", facts, is_cold=True, is_profiled=True, num_steps=_NUM_PROFILED)]
 
 
 def block(name, facts, feed=OWN, settings=None, **more):
@@ -118,34 +134,35 @@ def _first_unfed(facts):
     return [own, own, lines]
 
 
-def _steps_s(results, name):
-    """Seconds of a step in each block of a name, without what stood in line for a core."""
-    found = []
-    for one in results:
-        if one["name"] == name and one["steps"]:
-            calm = sorted(a - b for a, b in zip(one["steps"], one["stood"]))
-            inner = calm[: max(1, len(calm) - len(calm) // 10)]
-            found.append(sum(inner) / len(inner) / 1e9)
-    return found
+def _step_s(one):
+    """Seconds of a step in a block, without what stood in line for a core and the longest."""
+    calm = sorted(a - b for a, b in zip(one["steps"], one["stood"]))
+    inner = calm[: max(1, len(calm) - len(calm) // 10)]
+    return sum(inner) / len(inner) / 1e9
 
 
 def _variants(facts, results):
     """What is worth a trial in this script."""
     if facts["is_unfed"]:
         return [block(name, facts, settings=how) for name, how in _settings(facts)]
-    own_s, replay_s = _median_s(results, "own"), _median_s(results, "replay")
-    waits = [
-        one["parts"]["wait"] / max(1, sum(one["steps"])) for one in results if one["name"] == "own"
-    ]
-    is_waiting = statistics.median(waits) > _WAIT_FRAC or replay_s < (1 - _WAIT_FRAC) * own_s
+    replay_s = _median_s(results, "replay")
     found = []
     if facts["device"] == "cuda" and facts["num_workers"] is not None and not facts["pinned"]:
         found.append(block("pinned", facts, {"as": "loader", "pinned": True}))
-    if is_waiting:
+    if _is_waiting(facts, results, replay_s):
         found += _loaders(facts, results)
     found += [block(name, facts, settings=how) for name, how in _settings(facts)]
     found += _larger(facts, replay_s)
     return found
+
+
+def _is_waiting(facts, results, replay_s):
+    """Whether input takes a part of a step: the script waits for it, or workers take its cores."""
+    waits = [
+        one["parts"]["wait"] / max(1, sum(one["steps"])) for one in results if one["name"] == "own"
+    ]
+    is_slower = replay_s < (1 - _WAIT_FRAC) * _median_s(results, "own")
+    return statistics.median(waits) > _WAIT_FRAC or bool(facts["num_workers"] and is_slower)
 
 
 def _loaders(facts, results):
@@ -161,6 +178,8 @@ def _loaders(facts, results):
     if is_short and now:
         feed = {"as": "loader", "workers": now, "persistent": True}
         found.append(block("persistent", facts, feed))
+    if now:  # What its own workers make, by workers that are begun as late as those of a trial.
+        found.append(block("anew", facts, {"as": "loader"}))
     batch = next((one for one in results if one["name"] == "batch"), {})
     if batch.get("has_indices"):
         found.append(block("free samples", facts, {"as": "loader", "free_samples": True}))
@@ -209,30 +228,43 @@ def _larger(facts, replay_s):
     return found
 
 
-def _round(facts, results, number):
-    """The script as it is, and what is still worth a trial beside it.
+def _round(facts, results, number, doubt):
+    """The script as it is, and what is still worth a trial beside it; empty where nothing is.
 
-    What was clearly slower is tried once; loaders, whose queues take their time to fill, twice.
+    What was clearly slower is tried once, and anything else until a gain is sure or there is none.
     """
-    own_s, replay_s = _median_s(results, "own"), _median_s(results, "replay")
+    seen = _seen(results)
+    by_chance = doubt.chance(seen)
     variants = [
         one
         for one in _variants(facts, results)
-        if _is_open(one, results, own_s, replay_s)
-        and (one["feed"]["as"] != "loader" or number in (2, 4))
+        if _is_open(one, doubt.shares(seen, one["name"]), by_chance, doubt)
     ]
+    if not variants and number > 2:
+        return []
     larger = [one for one in variants if one["feed"]["as"] == "replay"]
     found = [block("own", facts, is_cold=True)]
     found += [one for one in variants if one["feed"]["as"] != "replay"]
     return found + ([block("replay", facts, REPLAY), *larger] if larger else [])
 
 
-def _is_open(variant, results, own_s, replay_s):
-    times = _steps_s(results, variant["name"])
-    beside_s = replay_s * variant.get("times", 1) if "times" in variant else own_s
-    return not times or statistics.median(times) < _SLOWER * beside_s
+def _seen(results):
+    """Names of blocks and the seconds of a step in them, as `doubt` takes them."""
+    return [
+        (one["name"], _step_s(one) / one.get("times", 1)) for one in results if one.get("steps")
+    ]
+
+
+def _is_open(variant, found, by_chance, doubt):
+    is_loader = variant["feed"]["as"] == "loader"
+    if found and statistics.median(found) > _SLOWER and variant["name"] != "anew":
+        return False
+    if len(found) < (_LEAST_TIMES_LOADER if is_loader else _LEAST_TIMES):
+        return True
+    low, _, high = doubt.interval(found, by_chance)
+    return low < _NO_GAIN and high >= 1.0
 
 
 def _median_s(results, name):
-    times = _steps_s(results, name)
+    times = [_step_s(one) for one in results if one["name"] == name and one["steps"]]
     return statistics.median(times) if times else 0.0
