@@ -180,6 +180,27 @@ _PLAIN = {
 }  # fmt: skip
 
 
+def _rounds_of(share: float, spread: float) -> list[str]:
+    """Names of all that is tried where two threads take such a share of a step, more or less."""
+    names: list[str] = []
+    results: list[dict[str, Any]] = []
+    for number in range(1, 20):
+        chunk = trial_plan.chunk(number, _PLAIN, results, 0.0, {"limit_s": 60.0}, doubt)
+        names += [one["name"] for one in chunk]
+        for one in chunk:
+            sign = 1 if names.count(one["name"]) % 2 else -1
+            step_ms = 60.0 * (share if one["name"] == "threads 2" else 1.0) * (1 + sign * spread)
+            results.append({**_block(one["name"], step_ms), **_COLD, "name": one["name"]})
+    return names
+
+
+def test_a_trial_is_repeated_while_its_gain_is_in_doubt():
+    sure, none = _rounds_of(0.5, 0.01), _rounds_of(1.0, 0.01)
+    assert sure.count("threads 2") == none.count("threads 2") == 3
+    assert _rounds_of(0.9, 0.06).count("threads 2") > 6
+    assert _rounds_of(1.3, 0.01).count("threads 2") == 1  # Clearly slower.
+
+
 def test_a_gpu_is_profiled_once_after_all_else():
     on_gpu = _tried_in({**_PLAIN, "device": "cuda"})
     assert on_gpu.index("profile") == len(on_gpu) - 1
@@ -303,11 +324,11 @@ import sys, torch
 sys.path.insert(0, sys.argv[1])
 import observer
 sys.modules["_paceline_observer"] = observer
-import torch_trials
+import feeds
 loader = torch.utils.data.DataLoader(
     torch.zeros(64, 1), batch_size=4, num_workers=2, persistent_workers=True
 )
-feed = torch_trials.Feed(loader)
+feed = feeds.Feed(loader)
 feed.next()
 workers = feed.iterator._workers
 feed.iterator._paceline_loader = loader
@@ -316,15 +337,35 @@ print([one.exitcode for one in workers])
 """
 
 
+_BEGUN = """
+import json, os, sys, types, torch
+sys.path.insert(0, sys.argv[1])
+import observer
+sys.modules["_paceline_observer"] = observer
+import torch_trials
+os.environ["PACELINE_TRIALS"] = "{}"
+log = types.SimpleNamespace(folder=os.getcwd())
+trials = torch_trials.install(log, torch, types.SimpleNamespace(device=None))
+loader = torch.utils.data.DataLoader(torch.arange(64), batch_size=4, num_workers=1)
+first = iter(loader)
+(feed,) = trials.feeds.values()
+pids = {one._workers[0].pid for one in (first, feed.iterator)}
+print(len(pids), feed.stays, 1 + len(trials.feeds), flush=True)
+for one in (first, feed.iterator):
+    one._shutdown_workers()
+os._exit(0)
+"""
+
+
 _FEW = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 import observer
 sys.modules["_paceline_observer"] = observer
-import torch_trials
+import feeds
 loader = torch.utils.data.DataLoader(torch.arange(64), batch_size=4, shuffle=True)
 one = type("Iterator", (), {"_paceline_loader": loader})
-feed = torch_trials.feed_of(torch, {"as": "loader", "is_read_again": True}, one, [])
+feed = feeds.feed_of(torch, {"as": "loader", "is_read_again": True}, one, [])
 print(len(feed.loader), len({tuple(feed.next().tolist()) for _ in range(16)}), feed.has_begun)
 """
 
@@ -335,6 +376,14 @@ def test_a_loader_of_a_few_batches_is_as_long_as_the_scripts(tmp_path: Path):
     words = (sys.executable, "-c", _FEW, str(observer))
     ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ended.stdout.split() == ["16", "3", "True"], ended.stderr
+
+
+def test_workers_that_read_again_begin_with_those_of_the_script(tmp_path: Path):
+    pytest.importorskip("torch")
+    observer = Path(paceline.__file__).parent / "watch" / "observer"
+    words = (sys.executable, "-c", _BEGUN, str(observer))
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ended.stdout.split() == ["2", "True", "2"], ended.stderr
 
 
 def test_workers_of_a_trial_end_with_it(tmp_path: Path):

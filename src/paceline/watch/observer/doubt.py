@@ -16,7 +16,7 @@ _QUANTILE = 0.995
 #: of freedom that is worth: the middle of 88 recorded runs, which lay between 0.3 and 43 %.
 _USUAL, _USUAL_DEGREES = 0.05, 2
 #: Trials whose loader has as many workers as the script's, begun as late as those of ``anew``.
-_LATE_LOADERS = ("read again", "free samples", "collate", "pinned")
+_LATE_LOADERS = ("free samples", "collate", "pinned")
 
 
 def reference_of(name: str) -> str:

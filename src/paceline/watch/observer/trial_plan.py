@@ -23,8 +23,8 @@ _LAST_FRAC = 0.75
 _COLD_FRAC = 0.2
 #: What takes so much longer is not tried again.
 _SLOWER = 1.15
-#: A gain is in doubt until it is none, or less than this.
-_NO_GAIN = 1 / 1.05
+#: A gain is in doubt until it is surely more than 5 %, or surely less.
+_LEAST_GAIN = 1 / 1.05
 #: Steps after which the few batches of a feed have all been read.
 _NUM_WARM_BATCHES = 5
 #: Steps that are made one where an all-reduce is to be paid less often.
@@ -35,6 +35,8 @@ _SHORT_EPOCH = 200
 _NUM_PROFILED = 3
 OWN = {"as": "own"}
 REPLAY = {"as": "replay"}
+#: A loader of the few first batches of an epoch, which lie in memory soon.
+READ_AGAIN = {"as": "loader", "is_read_again": True}
 
 
 def chunk(number, facts, results, elapsed_s, options, doubt):
@@ -135,8 +137,10 @@ def _first_unfed(facts):
 
 
 def _step_s(one):
-    """Seconds of a step in a block, without what stood in line for a core and the longest."""
-    calm = sorted(a - b for a, b in zip(one["steps"], one["stood"]))
+    """Seconds of a step in a block, without what stood in line behind others and the longest."""
+    _, busy_s, own_s = one["machine"][:3]
+    share = min(1.0, 1e9 * max(0.0, busy_s - own_s) / max(1.0, sum(one["stood"])))
+    calm = sorted(a - share * b for a, b in zip(one["steps"], one["stood"]))
     inner = calm[: max(1, len(calm) - len(calm) // 10)]
     return sum(inner) / len(inner) / 1e9
 
@@ -185,8 +189,7 @@ def _loaders(facts, results):
         found.append(block("free samples", facts, {"as": "loader", "free_samples": True}))
         if batch["sample_s"] - batch["again_s"] > _COLD_FRAC * batch["sample_s"]:
             # Made where all batches are made, and only one of a few: warm after a round of them.
-            feed = {"as": "loader", "is_read_again": True}
-            found.append(block("read again", facts, feed, warm=_NUM_WARM_BATCHES))
+            found.append(block("read again", facts, READ_AGAIN, warm=_NUM_WARM_BATCHES))
     if batch.get("is_default_collate"):
         found.append(block("collate", facts, {"as": "loader", "collate": "default"}))
     return found
@@ -262,7 +265,7 @@ def _is_open(variant, found, by_chance, doubt):
     if len(found) < (_LEAST_TIMES_LOADER if is_loader else _LEAST_TIMES):
         return True
     low, _, high = doubt.interval(found, by_chance)
-    return low < _NO_GAIN and high >= 1.0
+    return low < _LEAST_GAIN < high
 
 
 def _median_s(results, name):
