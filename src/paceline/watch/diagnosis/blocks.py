@@ -249,7 +249,7 @@ def _others_share(
     """Of what stands in line before a rank's threads, how much is other programs'."""
     others_s, own_s = _core_seconds(row)
     # While a thread stands behind another program, that has a core.
-    most = others_s / max(1e-9, sum(event["stood"]) / 1e9)
+    most: float = others_s / max(1e-9, sum(event["stood"]) / 1e9)
     threads = _threads(event, facts) + (len(row) > 1)  # One more reduces gradients.
     if len(row) * (threads + _workers(event, facts)) <= facts.get("num_cores", 1):
         return min(1.0, most)

@@ -46,7 +46,7 @@ def cost_of_a_batch(torch, loader):
     inside = observer.load("torch_lines")
     lines = inside.Lines(torch)
     found = {"has_indices": True, "sample_s": 0.0, "sample_cpu_s": 0.0, "again_s": 0.0}
-    found["again_cpu_s"] = found["collate_s"] = 0.0
+    found["collate_s"] = 0.0
     is_default = collate is not torch.utils.data.default_collate
     found["is_own_collate"] = is_default
     before = torch.get_num_threads()
@@ -61,9 +61,7 @@ def cost_of_a_batch(torch, loader):
         samples, wall_s, cpu_s = _timed(lambda indices=indices: _fetched(dataset, indices))
         found["sample_s"] += wall_s
         found["sample_cpu_s"] += cpu_s
-        _, wall_s, cpu_s = _timed(lambda indices=indices: _fetched(dataset, indices))
-        found["again_s"] += wall_s
-        found["again_cpu_s"] += cpu_s
+        found["again_s"] += _timed(lambda indices=indices: _fetched(dataset, indices))[1]
         batch, wall_s, _ = _timed(lambda samples=samples: collate(samples))
         found["collate_s"] += wall_s
         if number == 0 and is_default:
@@ -73,8 +71,7 @@ def cost_of_a_batch(torch, loader):
             lines.settle()
     torch.set_num_threads(before)
     times = {key: value / max(1, num) for key, value in found.items() if key.endswith("_s")}
-    found.update(times, num_samples=len(indices or ()) or loader.batch_size)
-    found["is_default_collate"] = is_default
+    found.update(times, is_default_collate=is_default)
     found["lines"] = inside.statements(lines, inside.cost_of_a_line())
     return found
 
