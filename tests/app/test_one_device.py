@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import paceline
+from paceline.app.main import main
 from paceline.app.requests.scaling import Scaling
 
 
@@ -34,6 +35,19 @@ def test_devices_that_no_release_runs_on_are_answered_by_every_verb(device: str)
     is_built = "built from source" in traced.assumption
     assert any("built from source" in line for line in found.assumptions) == is_built
     assert is_built == (device != "quadro p400")
+
+
+def test_a_transposed_convolution_is_called_so_where_it_is_no_gradient(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["trace", "unet", "--task", "infer", "--top", "50"]) == 0
+    answer = capsys.readouterr().out
+    assert "transposed conv" in answer
+    assert "grad" not in answer
+    assert main(["trace", "dcgan", "--top", "50"]) == 0
+    answer = capsys.readouterr().out
+    assert "transposed conv" in answer
+    assert "conv input grad" in answer
 
 
 def test_devices_that_share_a_batch_both_run_its_precision() -> None:

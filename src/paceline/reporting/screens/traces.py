@@ -273,8 +273,9 @@ def _waits(one: PassBreakdown) -> list[str]:
 
 
 def _op_cells(op: OpShare) -> tuple[str, ...]:
+    is_transposed = (op.kind, op.phase) == ("conv backward input", "forward")
     return (
-        _SHORT_NAMES.get(op.kind, op.kind),
+        "transposed conv" if is_transposed else _SHORT_NAMES.get(op.kind, op.kind),
         _SHORT_PHASES.get(op.phase, op.phase),
         _shape(op),
         f"{op.count:g}",
