@@ -88,9 +88,12 @@ RETRAINED = (
     ("gpt2", {"loss": "chunked"}),
     ("gpt2", {"loss": "recomputed"}),
     ("gpt2", {"checkpointing": "block", "checkpoint_inputs": "kept"}),
+    *(("gpt2", {"objective": objective}) for objective in ("dpo", "kto", "grpo", "ppo")),
+    ("gpt2", {"lora_rank": 4, "objective": "dpo", "checkpointing": "block"}),
 )
 #: What an engine does to a model that it serves.
 SERVED = {"is_served": True, "compiler": "compiled"}
+WITH_ADAPTERS = {**SERVED, "lora_rank": 8, "num_adapters": 4}
 TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]
 
 
@@ -134,7 +137,7 @@ def test_adapters_freezing_and_losses_touch_only_what_exists(name, settings):
 
 def test_every_setting_and_each_of_its_values_is_among_the_rewrites():
     tried = {field.name: {field.default} for field in fields(Configuration)}
-    for settings in [*REWRITES.values(), *(one for _, one in RETRAINED), SERVED]:
+    for settings in [*REWRITES.values(), *(one for _, one in RETRAINED), SERVED, WITH_ADAPTERS]:
         for name, value in settings.items():
             tried[name].add(value)
     for name, hint in get_type_hints(Configuration).items():
@@ -143,9 +146,10 @@ def test_every_setting_and_each_of_its_values_is_among_the_rewrites():
         assert len(tried[name]) > 1, f"no rewrite changes `{name}`"
 
 
-def test_an_engine_touches_only_what_exists():
+@pytest.mark.parametrize("settings", [SERVED, WITH_ADAPTERS], ids=["base", "adapters"])
+def test_an_engine_touches_only_what_exists(settings):
     for one in load_workload("llama-3-8b", task="infer").passes:
-        assert_conforms(rewritten(one.graph, SERVED))
+        assert_conforms(rewritten(one.graph, settings))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4", "int8-full", "fp8"])
