@@ -86,7 +86,7 @@ _POSITIONS = re.compile(
     r"(?:\bwpe|\bembed_positions|\bposition_embeddings?)$"
 )
 #: What a forward calls the state that it goes on from: of attention, of a recurrence.
-_CACHES = ("past_key_values", "cache_params")
+_CACHES = ("past_key_values", "cache_params", "state")
 #: Model types whose class refuses to be trained: the parts of Bark.
 _WITHOUT_LOSS = ("semantic", "coarse_acoustics")
 #: Model types that write captions, and take no loss without an image.
