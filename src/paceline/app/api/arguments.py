@@ -27,6 +27,10 @@ def _many(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return read_all
 
 
+def _many_or_most(value: Any) -> Any:
+    return value if isinstance(value, str) and value == "max" else _many(_whole)(value)
+
+
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple | set) else str(value)
 
@@ -38,6 +42,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "float": (float, "a number"),
     "Path": (Path, "a path"),
     "Sequence[int]": (_many(_whole), "whole numbers, such as (1, 8)"),
+    "Sequence[int] | Literal['max']": (_many_or_most, "whole numbers, such as (1, 8), or max"),
     "Sequence[Path]": (_many(Path), "paths"),
 }
 

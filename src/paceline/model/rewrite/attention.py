@@ -223,11 +223,16 @@ def _sizes(program: Program, ops: IntArray) -> _Attention:
 
 
 def _backward_of(program: Program, ops: IntArray) -> IntArray:
-    """The backward op of each: it reads the statistics that the forward op writes second."""
+    """The backward op of each: it reads the statistics that the forward op writes second, if any.
+
+    Attention that stands alone writes none, and has no backward op: -1.
+    """
     is_backward = program.ops.kind[program.reads.op] == OpKind.ATTENTION_BACKWARD
     reader = np.full(len(program.stores), -1)
     reader[program.reads.storage[is_backward]] = program.reads.op[is_backward]
-    backward: IntArray = reader[program.written(ops, 1)]
+    has_statistics = np.bincount(program.writes.op, minlength=len(program.ops))[ops] > 1
+    backward = np.full(len(ops), -1)
+    backward[has_statistics] = reader[program.written(ops[has_statistics], 1)]
     return backward
 
 

@@ -30,6 +30,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import (
     EXPONENTS,
     NUM_MONOMIALS,
@@ -86,7 +87,15 @@ def with_served_adapters(
         count: Adapters on the device.
         is_shared: Whether all tokens of the pass are of one request.
         element_bytes: Of an adapter's numbers, as wide as activations.
+
+    Raises:
+        InvalidInputError: The pass trains.
     """
+    if np.isin(Phase.BACKWARD, program.ops.phase):
+        raise InvalidInputError(
+            "many adapters are served by an engine, and this step trains",
+            hint="leave num_adapters out: lora_rank trains one",
+        )
     products = _dense_products(program)[0][:-1]
     dims, groups = program.dims[program.ops.dims[products]], 1.0 if is_shared else float(count)
     every, inputs, outputs = dims[:, 1], dims[:, 3], dims[:, 2]
