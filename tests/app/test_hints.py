@@ -153,3 +153,13 @@ def test_an_option_of_another_tool_is_told_what_says_the_same(
     done = run(*words)
     done.assert_helpful()
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [("dpo", "objective=dpo"), ("QLoRA", "lora_rank"), ("sft", "--task train"), ("serve", "infer")],
+)
+def test_what_people_call_a_task_is_told_as_it_is_said_here(task: str, told: str, run: Run) -> None:
+    outcome = run("predict", "gpt2", "--device", "t4", "--task", task)
+    assert outcome.status == 2
+    assert told in outcome.err

@@ -349,12 +349,26 @@ def check_length(workload: Workload, seq: int | None) -> None:
         )
 
 
+#: What people call a task, by what says it here.
+_TASKS = {
+    ("dpo", "kto", "grpo", "ppo"): "--rewrite objective={}",
+    ("lora", "qlora"): "--rewrite lora_rank=16, with frozen_weights=int4 for QLoRA",
+    ("finetune", "finetuning", "fine-tune", "sft", "pretrain", "pretraining"): "--task train",
+    ("serve", "serving", "generate", "inference"): "--task infer",
+}
+
+
 def read_task(text: str) -> Task:
     """The task of that name.
 
     Raises:
         UnknownNameError: Neither ``train`` nor ``infer``.
     """
+    meant = next((how for words, how in _TASKS.items() if text.lower() in words), None)
+    if meant is not None:
+        raise UnknownNameError(
+            f"no task named `{text}`", hint=f"write {meant.format(text.lower())}"
+        )
     return read_word(text, get_args(Task), "task", command="paceline plan --help")
 
 
