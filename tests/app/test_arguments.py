@@ -35,8 +35,8 @@ def test_one_value_or_several_may_be_written_as_they_come_to_mind(
 def test_a_file_of_facts_may_be_named_by_its_text(tmp_path: Path) -> None:
     facts = tmp_path / "own.toml"
     facts.write_text('[[machines]]\nname = "desk"\ndevice = "GTX 1650"\nnum_devices = 1\n')
-    given: Any = str(facts)
-    assert paceline.scale("mnist-cnn", device="t4", counts=1, as_of=_AS_OF, facts=given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"counts": 1, "facts": str(facts)}
+    assert paceline.scale("mnist-cnn", device="t4", as_of=_AS_OF, **given)
 
 
 @pytest.mark.parametrize(

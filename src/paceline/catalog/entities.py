@@ -130,6 +130,11 @@ class Device:
         peaks = self.peak_flop_per_s
         return next((peaks[key] for key in keys if key in peaks), None)
 
+    def peak_frac(self, flop_per_s: float, precision: Precision) -> float | None:
+        """Share of that peak which so many FLOP per second are; None likewise."""
+        peak = self.dense_peak_flop_per_s(precision)
+        return None if peak is None else flop_per_s / peak
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:

@@ -265,22 +265,28 @@ def with_price(name, usd_per_hour, **seen):
     )
 
 
+#: Files on the provider's disks and traffic out, which no price of machines changes.
+BESIDE = {"storage_bytes": 5e12, "egress_bytes": 1e11}
+
+
+@pytest.mark.parametrize("goal", [{}, BESIDE], ids=["machines alone", "files too"])
 @pytest.mark.parametrize("name", SMALL)
-def test_the_break_even_price_is_where_the_first_place_changes(name):
-    search = searched(name)
+def test_the_break_even_price_is_where_the_first_place_changes(name, goal):
+    search = searched(name, **goal)
     selection = select(search)
     price = break_even_usd_per_hour(search, selection)
     first = search.found.places[search.candidates.place[selection.best]].offer.name
     assert price is not None
-    below = planned(name, offers=with_price(first, price * 0.999)).choices[0]
-    above = planned(name, offers=with_price(first, price * 1.001)).choices[0]
+    below = planned(name, offers=with_price(first, price * 0.999), **goal).choices[0]
+    above = planned(name, offers=with_price(first, price * 1.001), **goal).choices[0]
     assert below.place.offer == first
     assert above.place.offer != first
 
 
+@pytest.mark.parametrize("goal", [{}, BESIDE], ids=["machines alone", "files too"])
 @pytest.mark.parametrize("name", SMALL)
-def test_an_old_price_wins_just_below_the_stated_one_and_not_above(name):
-    search = searched(name)
+def test_an_old_price_wins_just_below_the_stated_one_and_not_above(name, goal):
+    search = searched(name, **goal)
     best = select(search).best
     able = [f for f in fates(search, best) if f.wins_below_usd_per_hour]
     assert able or search.objective[best] < MATTERS_USD  # Of cents nothing is worth a change.
@@ -288,15 +294,15 @@ def test_an_old_price_wins_just_below_the_stated_one_and_not_above(name):
         price = priced(search, fate, Winning.of(search)).wins_below_usd_per_hour
         if price is None:
             tried = [fate.wins_below_usd_per_hour * factor for factor in (0.1, 0.5, 1.0)]
-            assert all(first_at(name, fate, one) != fate.name for one in tried)
+            assert all(first_at(name, fate, one, goal) != fate.name for one in tried)
         else:
-            assert first_at(name, fate, price * 0.999) == fate.name
-            assert first_at(name, fate, price * 1.001) != fate.name
+            assert first_at(name, fate, price * 0.999, goal) == fate.name
+            assert first_at(name, fate, price * 1.001, goal) != fate.name
 
 
-def first_at(name, fate, usd_per_hour):
+def first_at(name, fate, usd_per_hour, goal):
     offers = with_price(fate.name, usd_per_hour, **LISTED)
-    return planned(name, offers=offers).choices[0].place.offer
+    return planned(name, offers=offers, **goal).choices[0].place.offer
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert-base"])

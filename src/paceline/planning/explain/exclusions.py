@@ -276,7 +276,8 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
 def winning_price(search: Search, index: int, winning: Winning | None, best: int) -> float | None:
     """Price of one machine below which a place would be first; None if no price would do.
 
-    Costs are proportional to the price. Constraints other than the budget must hold anyway.
+    What machines cost is proportional to their price. Constraints other than the budget must hold
+    anyway.
     """
     rows, per_price = _repriced(search, index)
     objective = objective_name(search.goal)
@@ -303,7 +304,8 @@ def _buys_time(search: Search, rows: Index, per_price: FloatArray, best: int) ->
     spread = np.exp(
         normal_quantile(search.goal.confidence) * search.evaluation.cost_log_sigma[rows]
     )
-    prices = search.goal.budget_usd / (per_price * (fixed_frac + (1.0 - fixed_frac) * spread))
+    left_usd = search.goal.budget_usd - search.evaluation.beside_usd[rows]
+    prices = left_usd / (per_price * (fixed_frac + (1.0 - fixed_frac) * spread))
     return float(prices[faster].max())
 
 

@@ -84,11 +84,17 @@ def _job(search: Search, row: int) -> list[TracedFigure]:
     if not evaluation.num_steps[row]:
         return rates
     cost, billed = float(evaluation.cost_usd[row]), float(evaluation.billed_s[row])
+    beside = float(evaluation.beside_usd[row])
     time = float(evaluation.time_s[row])
     return [
         _computed(
-            "cost_usd", cost, f"{format_usd(cost)} USD", "billed_s * usd_per_hour / 3600",
-            "billed_s", "usd_per_hour",
+            "cost_usd", cost, f"{format_usd(cost)} USD",
+            "billed_s * usd_per_hour / 3600 + beside_usd",
+            "billed_s", "usd_per_hour", "beside_usd",
+        ),
+        _assumed(
+            "beside_usd", beside, f"{format_usd(beside)} USD",
+            "disks and traffic out, where --storage and --egress state them",
         ),
         _computed(
             "time_s", time, format_duration(time),

@@ -22,10 +22,7 @@ from paceline.values import dataclass
 
 def price_changed(search: Search, rows: Index, factor: float) -> FloatArray:
     """The objective of some candidates, were their price so many times as high, (len(rows),)."""
-    if objective_name(search.goal) == "balanced":
-        added = (factor - 1.0) * search.evaluation.pareto_cost[rows]
-        return np.asarray(search.objective[rows] + added)
-    return np.asarray(search.objective[rows] * factor)
+    return np.asarray(search.objective[rows] * factor - (factor - 1.0) * fixed_usd(search, rows))
 
 
 def cost_per_price(search: Search, rows: Index) -> FloatArray:
@@ -47,14 +44,20 @@ def per_sample_price(search: Search, rows: Index) -> FloatArray:
     return np.asarray(search.candidates.num_nodes[rows] * known)
 
 
-def waiting_usd(search: Search, rows: Index) -> FloatArray:
-    """What a balanced objective holds beside the price of machines, (len(rows),)."""
-    evaluation = search.evaluation
-    if objective_name(search.goal) != "balanced":
+def fixed_usd(search: Search, rows: Index) -> FloatArray:
+    """What an objective holds beside the price of machines, (len(rows),).
+
+    Of the cost what is kept on disks and taken out, of a balance of cost and time the wait as well.
+    """
+    evaluation, name = search.evaluation, objective_name(search.goal)
+    if name not in ("cost", "balanced"):
         return np.zeros(len(rows))
+    if name == "cost":
+        return evaluation.beside_usd[rows]
     is_job = np.isfinite(evaluation.time_s[rows])
     waited_s = evaluation.pareto_time[rows] * np.where(is_job, 1.0, 1e6)
-    return np.asarray(hour_value_usd(search.goal) * waited_s / HOUR_S)
+    waited_usd = hour_value_usd(search.goal) * waited_s / HOUR_S
+    return np.asarray(evaluation.beside_usd[rows] + waited_usd)
 
 
 def _bracket(is_below: Callable[[float], bool], guess: float) -> tuple[float, float]:
@@ -111,7 +114,7 @@ class Winning:
         """
         chosen = self._representatives(rows, per_price)
         limits = self.standing.winning_objectives(rows[chosen], self.near, self.close)
-        prices = (limits - waiting_usd(self.search, rows[chosen])) / per_price[chosen]
+        prices = (limits - fixed_usd(self.search, rows[chosen])) / per_price[chosen]
         best = float(prices.max(initial=0.0))
         return best if best > 0.0 else None
 
@@ -127,10 +130,10 @@ class Winning:
             per_price: As in `usd_per_hour`.
             guess_usd_per_hour: Where to begin.
         """
-        waited = waiting_usd(self.search, rows)
+        fixed = fixed_usd(self.search, rows)
 
         def is_first(usd_per_hour: float) -> bool:
-            return self._is_first(rows, waited + per_price * usd_per_hour)
+            return self._is_first(rows, fixed + per_price * usd_per_hour)
 
         low, high = _bracket(is_first, guess_usd_per_hour)
         while low > 0.0 and high > low * _PRICE_FACTOR:

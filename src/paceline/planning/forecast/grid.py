@@ -432,10 +432,10 @@ def _mfu_frac(grid: _Grid, row: int, step_s: float) -> float | None:
     asked = grid.asked
     place, _, number = np.unravel_index(row, asked.shape)
     precision = find_precision(asked.configured[int(number)].configuration.precision)
-    peak = asked.places[int(place)].device.dense_peak_flop_per_s(precision)
-    if peak is None or asked.workload.generates:
+    if asked.workload.generates:
         return None
-    return float(grid.steps.flop[row]) / step_s / peak
+    device = asked.places[int(place)].device
+    return device.peak_frac(float(grid.steps.flop[row]) / step_s, precision)
 
 
 def _why_no_figure(grid: _Grid, row: int, memory: Interval, capacity_bytes: float) -> str:

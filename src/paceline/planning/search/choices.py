@@ -249,14 +249,13 @@ def mfu_frac(search: Search, row: int) -> float | None:
     cell = configuration, _, batch = cell_of(search, row)
     device = place_of(search, row).device
     precision = find_precision(search.forecast.configurations[configuration].precision)
-    peak = device.dense_peak_flop_per_s(precision)
-    if peak is None or place_of(search, row).parts:
+    if place_of(search, row).parts:
         return None
     forecast = search.forecast
     whole_flop = float(forecast.steps.flop[cell] * forecast.tensor_degree[configuration])
     flop = whole_flop / float(forecast.batch[batch]) * float(search.candidates.global_batch[row])
     flop /= float(search.candidates.num_devices[row])
-    return flop / float(search.evaluation.steps.step_s[row]) / peak
+    return device.peak_frac(flop / float(search.evaluation.steps.step_s[row]), precision)
 
 
 def time_interval(search: Search, row: int) -> Interval:

@@ -52,6 +52,7 @@ class Evaluation:
         usd_per_hour: Of all machines; NaN without a price.
         cost_usd: To done, files kept and taken out included; NaN as above.
         spread_usd: Of it, what scales with the step; NaN likewise.
+        beside_usd: Of it, what no price of machines changes: files kept and taken out; 0 without.
         usd_per_million: Per million samples, without set-up.
         energy_j_per_sample: Device energy; NaN if the power is unknown.
         power_w: Rated power of all devices; NaN if unknown.
@@ -72,6 +73,7 @@ class Evaluation:
     usd_per_hour: FloatArray
     cost_usd: FloatArray
     spread_usd: FloatArray
+    beside_usd: FloatArray
     usd_per_million: FloatArray
     energy_j_per_sample: FloatArray
     power_w: FloatArray
@@ -107,9 +109,10 @@ def evaluate(
     bill = _bill(candidates, places, num_steps, steps.step_s, checkpointing, overheads)
     samples_per_s = candidates.global_batch * amount.samples_per_item / steps.step_s
     usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
-    paid_usd = bill.billed_s * usd_per_hour / HOUR_S
-    paid_usd = paid_usd + places.storage_usd_per_s[candidates.place] * bill.time_s
-    cost_usd = paid_usd + places.egress_usd[candidates.place]
+    kept_usd = places.storage_usd_per_s[candidates.place] * np.nan_to_num(bill.time_s)
+    taken_out_usd = places.egress_usd[candidates.place]
+    paid_usd = bill.billed_s * usd_per_hour / HOUR_S + kept_usd
+    cost_usd = paid_usd + taken_out_usd
     usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
     pareto_time, pareto_cost = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour,
@@ -128,6 +131,7 @@ def evaluate(
         usd_per_hour=usd_per_hour,
         cost_usd=cost_usd,
         spread_usd=paid_usd * bill.run_s / bill.time_s,
+        beside_usd=kept_usd + taken_out_usd,
         usd_per_million=usd_per_million,
         energy_j_per_sample=_energy_j_per_sample(candidates, places, forecast, amount),
         power_w=candidates.num_devices * places.tdp_w[candidates.place],
