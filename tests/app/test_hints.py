@@ -14,6 +14,7 @@ from refusals import Outcome
 
 import paceline
 from paceline.app.main import build_commands, main
+from paceline.app.option_hints import MEANT
 from paceline.errors import UnknownNameError
 
 Run = Callable[..., Outcome]
@@ -87,10 +88,15 @@ def test_a_goal_file_is_named_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("plan gpt2 --lora 16", "`--rewrite`"),
-        ("plan gpt2 --lora-rank 16", "`--rewrite`"),
+        ("plan gpt2 --lora 16", "`--rewrite lora_rank=16`"),
+        ("plan gpt2 --lora-rank 16", "`--rewrite lora_rank=16`"),
         ("plan gpt2 --freeze wte", "`--rewrite`"),
         ("plan gpt2 --dedline 1h", "`--deadline`"),
+        ("plan gpt2 --isl 100", "`--prompt-tokens N`"),
+        ("plan gpt2 --max-new-tokens 100", "`--output-tokens N`"),
+        ("plan gpt2 --tp 2", "`--pin strategy=tpN`"),
+        ("plan gpt2 --load_in_4bit", "`--precision int4`"),
+        ("plan gpt2 --conf 0.9", "`--confidence`"),
     ],
 )
 def test_an_unknown_option_leads_to_one_that_speaks_of_it_or_is_spelt_like_it(
@@ -100,6 +106,13 @@ def test_an_unknown_option_leads_to_one_that_speaks_of_it_or_is_spelt_like_it(
     hint = capsys.readouterr().err.splitlines()[-1]
     assert meant in hint
     assert "`paceline plan --help`" in hint
+
+
+def test_each_option_of_other_tools_leads_to_one_that_some_verb_has() -> None:
+    verbs = build_commands().commands.values()
+    flags = {flag for verb in verbs for option in verb.params for flag in option.opts}
+    meant = {one.partition(" ")[0] for ways in MEANT.values() for one in ways}
+    assert meant <= flags
 
 
 @pytest.mark.parametrize("typed", ["predict gpt2 --device", "plan gpt2 --as-of", "bill x"])

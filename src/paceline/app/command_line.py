@@ -24,6 +24,7 @@ from typing import (
 
 import click
 
+from paceline.app.option_hints import unknown_option
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.values import dataclass
 
@@ -36,9 +37,6 @@ Verb = TypeVar("Verb", bound=Callable[..., object])
 HELP_WIDTH = 96
 #: Characters of the longest name of a verb.
 _LONGEST_VERB = 16
-#: Words shorter than this stand in the help of many options; so many options are a hint.
-_LEAST_LETTERS = 4
-_FEW = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +179,7 @@ def read_call(commands: Commands, arguments: Sequence[str]) -> Call | None:
     try:
         call = commands.main(list(arguments), prog_name=commands.name, standalone_mode=False)
     except click.NoSuchOption as error:
-        raise _unknown_option(error) from None
+        raise unknown_option(error) from None
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
         return None
@@ -291,61 +289,6 @@ def _said_twice(option: click.Option) -> str:
     several = "several with commas" in (option.help or "")
     how = f": write several with commas, as in `{flag} A,B`" if several else ""
     return f"`{flag}` is given twice{how}"
-
-
-#: Options of other tools, and what says the same here: the first that a verb has.
-_MEANT = {
-    "gpu": "--device NAME",
-    "gpus": "--devices N|--counts N|--max-devices N",
-    "d": "--device NAME",
-    "num-gpus": "--devices N|--counts N|--max-devices N",
-    "nproc-per-node": "--devices N|--counts N|--max-devices N",
-    "batch-size": "--batch N",
-    "bs": "--batch N",
-    "amp": "--precision fp16",
-    "fp16": "--precision fp16",
-    "bf16": "--precision bf16",
-    "dtype": "--precision NAME",
-    "compile": "--compiler compiled",
-    "seq-len": "--seq N",
-    "seq-length": "--seq N",
-    "max-seq-length": "--seq N",
-    "context": "--prompt-tokens N",
-    "engine": "--framework NAME",
-    "backend": "--framework NAME",
-    "quantization": "--precision int4",
-    "qlora": "--rewrite lora_rank=16,frozen_weights=int4",
-    "gradient-checkpointing": "--checkpointing block",
-    "fsdp": "--sharding zero3",
-    "zero": "--sharding zero3",
-    "inference": "--task infer",
-}
-
-
-def _unknown_option(error: click.NoSuchOption) -> UnknownNameError:
-    context = error.ctx
-    path = context.command_path if context else "paceline"
-    known = [flag for p in context.command.params for flag in p.opts] if context else []
-    flags = [flag for flag in known if flag.startswith("-")]
-    command = f"{path} --help"
-    others = _MEANT.get(error.option_name.strip("-").replace("_", "-"), "").split("|")
-    meant = [one for one in others if one.partition(" ")[0] in flags]
-    if meant:
-        hint = f"write `{meant[0]}`: see `{command}`"
-        return UnknownNameError(f"no option named `{error.option_name}`", hint=hint)
-    speaking = _speaking_of(error.option_name.strip("-"), context)
-    if 0 < len(speaking) <= _FEW:
-        hint = f"{' and '.join(f'`{flag}`' for flag in speaking)} may say it: see `{command}`"
-        return UnknownNameError(f"no option named `{error.option_name}`", hint=hint)
-    return UnknownNameError.from_name("option", error.option_name, flags, command=command)
-
-
-def _speaking_of(word: str, context: click.Context | None) -> list[str]:
-    """Options whose help has a word: whoever types it may mean one of them."""
-    options = context.command.params if context and len(word) >= _LEAST_LETTERS else []
-    helps = ((one.opts[-1], one.help or "") for one in options if isinstance(one, click.Option))
-    spelled = word.lower().replace("-", "_")
-    return [flag for flag, told in helps if spelled in told.lower().replace("-", "_")]
 
 
 #: Kinds of values in the words of the library that reads the line, and in plain ones.
