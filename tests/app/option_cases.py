@@ -242,7 +242,8 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "own": {
         **_all("own {purchases}", name="lab-five-years", electricity="0.9", price="90000",
-               pue="1.9", utilisation="0.1"),
+               pue="1.9", utilisation="0.1", months="9", rent="aws/p4d.24xlarge"),
+        "--as-of": Case("own 4090", "2024-06-01"),
         "--facts": Case("own {own_purchases}", "{lab}"),
     },
     "fits": _all("fits tower --facts {tower}", device="4060", cards="2", facts="{lab}"),

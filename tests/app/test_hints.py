@@ -108,6 +108,11 @@ def test_an_unknown_option_leads_to_one_that_speaks_of_it_or_is_spelt_like_it(
     assert "`paceline plan --help`" in hint
 
 
+def test_a_word_that_takes_no_flag_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["offers", "--device", "4090"]) == 2
+    assert "`paceline offers DEVICE`" in capsys.readouterr().err
+
+
 def test_each_option_of_other_tools_leads_to_one_that_some_verb_has() -> None:
     verbs = build_commands().commands.values()
     flags = {flag for verb in verbs for option in verb.params for flag in option.opts}

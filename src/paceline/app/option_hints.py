@@ -73,12 +73,21 @@ def unknown_option(error: click.NoSuchOption) -> UnknownNameError:
     flags = [flag for option in options for flag in option.opts if flag.startswith("-")]
     command = f"{context.command_path if context else 'paceline'} --help"
     word = error.option_name.strip("-").replace("_", "-")
-    hint = _hint(word, options, flags)
+    hint = _without_flag(word, context) or _hint(word, options, flags)
     if not hint:
         return UnknownNameError.from_name("option", error.option_name, flags, command=command)
     return UnknownNameError(
         f"no option named `{error.option_name}`", hint=f"{hint}: see `{command}`"
     )
+
+
+def _without_flag(word: str, context: click.Context | None) -> str:
+    """The line to write where a verb takes the value as a word of its own."""
+    if context is None:
+        return ""
+    arguments = (one.name for one in context.command.params if isinstance(one, click.Argument))
+    line = f"`{context.command_path} {word.upper()}`"
+    return f"write it without a flag, {line}" if word in arguments else ""
 
 
 def _hint(word: str, options: list[click.Option], flags: list[str]) -> str:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,12 @@ from damage import with_text_inside
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paceline.catalog.filters import OfferFilter, filter_offers
 from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device, parse_device_count
 from paceline.errors import InvalidInputError, MissingFactError, PacelineError, UnknownNameError
-from paceline.planning.decisions.purchase import checked_purchase, judge_purchase, read_purchases
+from paceline.planning.decisions.device_purchase import purchase_of_devices
+from paceline.planning.decisions.purchase import judge_purchase, read_purchases, restated
 
 CATALOG = load_catalog()
 FILE = Path(__file__).parents[3] / "examples/scenarios/purchases.toml"
@@ -62,7 +67,7 @@ def test_what_the_buyer_states_counts_and_is_not_varied(purchase, field, number,
 )
 def test_a_price_or_overhead_that_makes_no_sense_is_refused(change) -> None:
     with pytest.raises(InvalidInputError):
-        checked_purchase(replace(LAB, **change))
+        restated(LAB, change)
 
 
 def test_rows_and_offers_that_do_not_exist_are_errors() -> None:
@@ -103,3 +108,43 @@ def test_figures_are_in_units_that_people_write() -> None:
         assert [value for value in values if "_" in value or "frac" in value] == []
         assert any(value.endswith(" USD") for value in values)
         assert any(value.endswith(" USD per kWh") for value in values)
+
+
+@pytest.mark.parametrize("text", ["4090", "4x rtx 4090", "2x RTX 6000 Ada", "rtx a5000:3"])
+def test_devices_alone_are_bought_at_their_price_and_rented_where_it_costs_least(text) -> None:
+    today = date(2026, 11, 20)
+    name, count = parse_device_count(text)
+    device = find_device(CATALOG, name)
+    purchase = purchase_of_devices(text, CATALOG, today=today)
+    assert purchase.price_usd == device.price_usd * count
+    assert purchase.busy_power_w > device.tdp_w * count
+    answer = judge_purchase(purchase, CATALOG)
+    offers = filter_offers(CATALOG, OfferFilter(device=device.name), today=today)
+    each = [o.usd_per_hour * math.ceil(count / o.num_devices) for o in offers if o.num_devices >= 1]
+    assert answer.rent_usd_per_hour == min(each)
+    assert {"assumed (--utilisation)", "assumed (--months)"} <= {f.source for f in answer.figures}
+
+
+def test_as_many_machines_are_rented_as_hold_the_devices() -> None:
+    today, single = date(2026, 11, 20), "runpod/1x GeForce RTX 4090"
+    one, four = (
+        judge_purchase(purchase_of_devices(text, CATALOG, today=today, rent=single), CATALOG)
+        for text in ("4090", "4x 4090")
+    )
+    assert four.rent_usd_per_hour == pytest.approx(4 * one.rent_usd_per_hour)
+
+
+def test_a_module_without_a_slot_is_priced_with_its_server() -> None:
+    with pytest.raises(MissingFactError, match="server") as refused:
+        purchase_of_devices("8x h100 sxm", CATALOG, today=date(2026, 11, 20))
+    assert "8x H100 SXM server" in refused.value.hint
+    stated = purchase_of_devices("8x h100 sxm", CATALOG, today=date(2026, 11, 20), price_usd=3e5)
+    assert judge_purchase(stated, CATALOG).result.own_usd > 3e5
+
+
+def test_what_is_stated_later_is_the_buyers() -> None:
+    purchase = purchase_of_devices("4090", CATALOG, today=date(2026, 11, 20))
+    longer = judge_purchase(restated(purchase, {"months": 60.0}), CATALOG)
+    by_name = {figure.name: figure for figure in longer.figures}
+    assert by_name["horizon"].source == "stated by the buyer"
+    assert by_name["utilisation"].source == "assumed (--utilisation)"

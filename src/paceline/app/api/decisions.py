@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paceline.model.graph.workload import Task, Workload
     from paceline.planfile import Interval
     from paceline.planning.decisions.pool_file import PoolAnswer, StatedJob
-    from paceline.planning.decisions.purchase import PurchaseAnswer
+    from paceline.planning.decisions.purchase import Purchase, PurchaseAnswer
     from paceline.planning.lifecycle.answer import Lifecycle
     from paceline.planning.places.fitting import FittedCard
     from paceline.planning.places.price import JobPrice
@@ -70,7 +70,7 @@ class Feed:
 
 
 def own(
-    path: Path,
+    what: str | Path,
     *,
     name: str | None = None,
     facts: Sequence[Path] = (),
@@ -78,29 +78,62 @@ def own(
     usd_per_kwh: float | None = None,
     pue: float | None = None,
     utilisation: float | None = None,
+    months: float | None = None,
+    rent: str | None = None,
+    as_of: str | date | None = None,
 ) -> tuple[PurchaseAnswer, ...]:
     """Judge purchases against renting: cost, break-even, and what it turns on.
 
     Args:
-        path: TOML file with one table per purchase.
-        name: Only this one of them.
+        what: Devices such as ``4x rtx 4090``, or a TOML file with one table per purchase.
+        name: Only this purchase of the file.
         facts: Files with your own devices, offers and machines.
-        price_usd: Price of the machine, as the next three instead of what the file says.
+        price_usd: Price of all of it, as the next five instead of what is known or the file says.
         usd_per_kwh: Electricity.
         pue: Power of the building over that of the machine.
         utilisation: Share of all hours in which it works.
+        months: Horizon.
+        rent: Offer that would do the same work.
+        as_of: Day on which prices are judged; today if None.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
     from paceline.catalog.load import load_catalog
-    from paceline.planning.decisions.purchase import (
-        checked_purchase,
-        judge_purchase,
-        read_purchases,
-    )
+    from paceline.planning.decisions.purchase import judge_purchase, restated
 
-    purchases = read_purchases(Path(path))
+    catalog = load_catalog(tuple(facts))
+    asked = _purchases(what, name, catalog, price_usd=price_usd, rent=rent, today=read_day(as_of))
+    given = {
+        "price_usd": price_usd, "usd_per_kwh": usd_per_kwh, "power_overhead": pue,
+        "utilisation_frac": utilisation, "months": months, "rent_offer": rent,
+    }  # fmt: skip
+    stated: dict[str, Any] = {key: one for key, one in given.items() if one is not None}
+    return tuple(judge_purchase(restated(purchase, stated), catalog) for purchase in asked)
+
+
+def _purchases(
+    what: str | Path,
+    name: str | None,
+    catalog: Catalog,
+    *,
+    price_usd: float | None,
+    rent: str | None,
+    today: date,
+) -> Sequence[Purchase]:
+    from paceline.planning.decisions.device_purchase import purchase_of_devices
+    from paceline.planning.decisions.purchase import read_purchases
+
+    path = Path(what)
+    if path.suffix != ".toml" and not path.exists():
+        if name is not None:
+            raise InvalidInputError(
+                "a name chooses among the purchases of a file", hint="leave out --name"
+            )
+        return [
+            purchase_of_devices(str(what), catalog, today=today, price_usd=price_usd, rent=rent)
+        ]
+    purchases = read_purchases(path)
     if not purchases:
         raise InvalidInputError(
             f"`{path}` states no purchase",
@@ -108,15 +141,7 @@ def own(
         )
     if name is not None and name not in purchases:
         raise UnknownNameError.from_name("purchase", name, purchases)
-    catalog = load_catalog(tuple(facts))
-    chosen = [purchases[name]] if name is not None else list(purchases.values())
-    given = {
-        "price_usd": price_usd, "usd_per_kwh": usd_per_kwh, "power_overhead": pue,
-        "utilisation_frac": utilisation,
-    }  # fmt: skip
-    stated: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
-    asked = [checked_purchase(replace(one, **stated)) for one in chosen]
-    return tuple(judge_purchase(purchase, catalog) for purchase in asked)
+    return [purchases[name]] if name is not None else list(purchases.values())
 
 
 def fits(

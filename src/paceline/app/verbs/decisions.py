@@ -36,13 +36,16 @@ def register(app: Commands) -> None:
 @common.answers
 @asks(
     api.own,
-    path=Argument("FILE", "TOML file with one table per purchase."),
+    what=Argument("WHAT", "Devices such as '4x rtx 4090', or a TOML file with one table each."),
     name=Option("Only this purchase of the file."),
-    price=Annotated[str | None, Option("Price of the machine, instead of the file's.", "2800usd")],
+    price=Annotated[str | None, Option("Price of all of it, instead of what is known.", "2800usd")],
     usd_per_kwh=Option("USD per kWh, instead of the region's.", "0.25", ("--electricity",)),
     pue=Option("Power of the building over that of the machine.", "1.3"),
     utilisation=Option("Share of all hours in which it works.", "0.5"),
+    months=Option("How long it is kept.", "36"),
+    rent=Option("Offer that would do the same work.", "lambda/gpu_1x_a10"),
     facts=common.Facts,
+    as_of=common.AsOf,
 )
 def own(*, price: str | None, **asked: Any) -> Answer:
     """Judge a purchase against renting: cost, break-even, what it turns on, every source."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_offer
@@ -37,11 +38,11 @@ class Purchase:
 
     Attributes:
         title: What it is about.
-        system: Row of the ownership table that holds its price.
         busy_power_w: Drawn while it works, without cooling.
         utilisation_frac: Share of all hours in which it works.
         months: Horizon.
         rent_offer: Offer that would do the same work.
+        system: Row of the ownership table that holds its price; empty where ``price_usd`` says it.
         rented_machines: How many of it.
         idle_power_w: Drawn while it waits.
         electricity_region: Where it stands.
@@ -55,14 +56,15 @@ class Purchase:
         staff_usd_per_year: Share of a person.
         space_usd_per_kw_month: Colocation.
         answer: What the writer expects, ``own`` or ``rent``; unused by the judgement.
+        sources: Where figures come from that the buyer does not state, by field.
     """
 
     title: str
-    system: str
     busy_power_w: float
     utilisation_frac: float
     months: float
     rent_offer: str
+    system: str = ""
     rented_machines: int = 1
     idle_power_w: float = 0.0
     electricity_region: str = "World"
@@ -76,6 +78,7 @@ class Purchase:
     staff_usd_per_year: float = 0.0
     space_usd_per_kw_month: float = 0.0
     answer: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +110,16 @@ def read_purchases(path: Path) -> dict[str, Purchase]:
     return purchases
 
 
-def checked_purchase(purchase: Purchase) -> Purchase:
-    """The same purchase.
+def restated(purchase: Purchase, stated: Mapping[str, Any]) -> Purchase:
+    """The same purchase with what the buyer knows better, by field.
 
     Raises:
         InvalidInputError: A value makes no sense.
     """
-    _check(purchase.title, purchase)
-    return purchase
+    sources = {key: text for key, text in purchase.sources.items() if key not in stated}
+    changed = replace(purchase, sources=sources, **stated)
+    _check(changed.title, changed)
+    return changed
 
 
 def judge_purchase(purchase: Purchase, catalog: Catalog) -> PurchaseAnswer:
@@ -162,6 +167,10 @@ def _check(name: str, purchase: Purchase) -> None:
             f"`{name}`: power, months and machines must be above zero, utilisation within 0 and 1",
             hint="utilisation_frac = 0.5 means: half of all hours",
         )
+    if not purchase.system and purchase.price_usd is None:
+        raise InvalidInputError(
+            f"`{name}` has no price", hint="state price_usd, or name a row of prices as system"
+        )
     prices = (purchase.price_usd, purchase.usd_per_kwh)
     if any(price is not None and not 0 <= price < math.inf for price in prices):
         raise InvalidInputError(
@@ -176,10 +185,9 @@ def _check(name: str, purchase: Purchase) -> None:
 
 def _facts(purchase: Purchase) -> dict[str, OwnershipFact]:
     """Rows of the ownership table that the purchase names, by field of the costs."""
-    found = {
-        "price_usd": _row("system_price", purchase.system),
-        "usd_per_kwh": electricity_usd_per_kwh(purchase.electricity_region),
-    }
+    found = {"usd_per_kwh": electricity_usd_per_kwh(purchase.electricity_region)}
+    if purchase.system:
+        found["price_usd"] = _row("system_price", purchase.system)
     if purchase.pue:
         found["pue"] = _row("pue", purchase.pue)
     if purchase.upkeep:
@@ -196,7 +204,7 @@ def _row(category: str, item: str) -> OwnershipFact:
 
 def _costs(purchase: Purchase, facts: dict[str, OwnershipFact]) -> OwnedCosts:
     costs = OwnedCosts(
-        price_usd=facts["price_usd"].value,
+        price_usd=facts["price_usd"].value if "price_usd" in facts else 0.0,
         busy_power_w=purchase.busy_power_w,
         idle_power_w=purchase.idle_power_w,
         usd_per_kwh=facts["usd_per_kwh"].value,
@@ -228,34 +236,36 @@ def _ranges(
 ) -> Iterator[tuple[str, float, float]]:
     """Inputs with a published range; what the buyer states is known, and has none."""
     stated = _stated(purchase)
-    for field, fact in facts.items():
+    for key, fact in facts.items():
         is_ranged = fact.low is not None or fact.high is not None
-        if is_ranged and field not in stated:
-            yield field, fact.low or fact.value, fact.high or fact.value
+        if is_ranged and key not in stated:
+            yield key, fact.low or fact.value, fact.high or fact.value
 
 
 def _figures(purchase: Purchase, facts: dict[str, OwnershipFact]) -> Iterator[TracedFigure]:
     known = _stated(purchase)
-    for field, fact in facts.items():
+    for key, fact in facts.items():
         source = f"{fact.source}, confidence {fact.confidence}"
-        if field not in known:
+        if key not in known:
             yield _traced(fact.item, fact.value, fact.unit, source=source)
     stated = {
-        "price paid": (purchase.price_usd, "usd"),
-        "electricity": (purchase.usd_per_kwh, "usd_per_kwh"),
-        "PUE": (purchase.power_overhead, "ratio"),
-        "busy power": (purchase.busy_power_w, "w"),
-        "idle power": (purchase.idle_power_w, "w"),
-        "utilisation": (purchase.utilisation_frac, "frac"),
-        "horizon": (purchase.months, "months"),
+        "price paid": ("price_usd", "usd"),
+        "electricity": ("usd_per_kwh", "usd_per_kwh"),
+        "PUE": ("power_overhead", "ratio"),
+        "busy power": ("busy_power_w", "w"),
+        "idle power": ("idle_power_w", "w"),
+        "utilisation": ("utilisation_frac", "frac"),
+        "horizon": ("months", "months"),
     }
-    for name, (number, unit) in stated.items():
+    for name, (field_name, unit) in stated.items():
+        number = getattr(purchase, field_name)
         if number is not None:
-            yield _traced(name, number, unit, source="stated by the buyer")
+            source = purchase.sources.get(field_name, "stated by the buyer")
+            yield _traced(name, number, unit, source=source)
 
 
 def _traced(name: str, number: float, unit: str, *, source: str) -> TracedFigure:
-    is_stated = source.startswith("stated")
+    is_stated = source.startswith(("stated", "assumed"))
     return TracedFigure(
         name=name,
         value=_in_words(number, unit),
@@ -279,10 +289,12 @@ def _in_words(number: float, unit: str) -> str:
         return f"{format_percent(number)}{after}"
     if quantity == "ratio":
         return f"× {number:g}{after}"
-    shown = format_usd(number) if quantity == "usd" and number >= 1 else f"{number:,.4g}"
+    whole = f"{number:,.0f}" if number >= _SHOWN_WHOLE else f"{number:,.4g}"
+    shown = format_usd(number) if quantity == "usd" and number >= 1 else whole
     return f"{shown} {_UNIT_WORDS.get(quantity, quantity)}{after}"
 
 
+_SHOWN_WHOLE = 1e4
 _UNIT_WORDS = {"usd": "USD", "w": "W"}
 
 

@@ -1,0 +1,119 @@
+"""A purchase that is named by its devices alone, filled in from the catalogue."""
+
+from __future__ import annotations
+
+import math
+from datetime import date
+
+from paceline.catalog.entities import Catalog, Device, Offer
+from paceline.catalog.filters import OfferFilter, filter_offers
+from paceline.catalog.lookup import find_device, find_offer, parse_device_count
+from paceline.errors import MissingFactError
+from paceline.planning.decisions.purchase import Purchase
+from paceline.planning.places.own_machines import ELECTRICITY_REGION, is_part, machine_power_w
+from paceline.planning.places.ownership import ownership_facts
+from paceline.units import format_usd
+
+_MONTHS = 36
+_UTILISATION_FRAC = 0.5
+#: Forms of devices that no machine at hand takes.
+_SERVER_FORMS = ("SXM", "OAM", "SH5", "socket", "superchip")
+
+
+def purchase_of_devices(
+    text: str,
+    catalog: Catalog,
+    *,
+    today: date,
+    price_usd: float | None = None,
+    rent: str | None = None,
+) -> Purchase:
+    """Devices bought at their known price into a machine at hand, against the cheapest rent.
+
+    Args:
+        text: Device and count, such as ``4x rtx 4090``.
+        catalog: Facts.
+        today: Day on which prices are judged.
+        price_usd: Price of all of it, where the buyer knows it.
+        rent: Offer to rent instead of the cheapest, as many of it as hold so many devices.
+
+    Returns:
+        Half of all hours over three years, which the purchase names as assumptions.
+
+    Raises:
+        UnknownNameError: No such device.
+        MissingFactError: Its price, its power or an offer with it is not known.
+    """
+    name, count = parse_device_count(text)
+    device = find_device(catalog, name)
+    offers = [find_offer(catalog, rent)] if rent else _offers(catalog, device, today)
+    offer, machines = _cheapest(offers, count)
+    power_w = machine_power_w(device, count)
+    if power_w is None:
+        raise MissingFactError(
+            f"the rated power of {device.name} is not known", hint="state it in a purchase file"
+        )
+    return Purchase(
+        title=f"{count}×{device.name}",
+        price_usd=_price_usd(device, count) if price_usd is None else price_usd,
+        busy_power_w=power_w,
+        utilisation_frac=_UTILISATION_FRAC,
+        months=_MONTHS,
+        rent_offer=offer.name,
+        rented_machines=machines,
+        electricity_region=ELECTRICITY_REGION,
+        sources={
+            "price_usd": _price_source(device, count),
+            "busy_power_w": "rated power of the devices, and of a machine around them",
+            "idle_power_w": "assumed: it is off while it waits",
+            "utilisation_frac": "assumed (--utilisation)",
+            "months": "assumed (--months)",
+        },
+    )
+
+
+def _price_usd(device: Device, count: int) -> float:
+    if device.form_factor.startswith(_SERVER_FORMS):
+        raise MissingFactError(
+            f"{device.name} needs a server that is built for it, and its price is not known",
+            hint=f"state the price of all of it with --price{_known_systems(device)}",
+        )
+    if device.price_usd is None:
+        raise MissingFactError(
+            f"the catalogue has no price of {device.name} to buy", hint="state it with --price"
+        )
+    return device.price_usd * count
+
+
+def _known_systems(device: Device) -> str:
+    model = device.name.split()[0]
+    rows = [fact for fact in ownership_facts() if fact.category == "system_price"]
+    found = [
+        f"{fact.item}: {format_usd(fact.value)} USD"
+        for fact in rows
+        if fact.unit == "usd" and model in fact.item
+    ]
+    return f" ({'; '.join(found)})" if found else ""
+
+
+def _price_source(device: Device, count: int) -> str:
+    day = f"{device.price_on:%Y-%m}" if device.price_on else "undated"
+    each = format_usd(device.price_usd or 0.0)
+    return f"{count} × {each} USD ({day}), into a machine at hand (--price states all of it)"
+
+
+def _offers(catalog: Catalog, device: Device, today: date) -> list[Offer]:
+    conditions = OfferFilter(device=device.name)
+    found = [one for one in filter_offers(catalog, conditions, today=today) if not is_part(one)]
+    if not found:
+        raise MissingFactError(
+            f"no offer with {device.name} has a price of the last twelve months",
+            hint="name what you would rent instead with --rent",
+        )
+    return found
+
+
+def _cheapest(offers: list[Offer], count: int) -> tuple[Offer, int]:
+    """The offer, and how many of it, that hold so many devices for the least money."""
+    counted = ((offer, math.ceil(count / max(offer.num_devices, 1.0))) for offer in offers)
+    return min(counted, key=lambda one: ((one[0].usd_per_hour or math.inf) * one[1], one[1]))
