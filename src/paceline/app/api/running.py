@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,13 +152,16 @@ def _idle_watch(started: Started, limits: Limits) -> IdleWatch | None:
 
 def _begin(run: str, say: Say) -> None:
     """Name the run, and what is wrong with the GPUs here before its first step."""
-    from paceline.execution.machine.gpu_health import diagnose_gpus
-    from paceline.execution.machine.nvml import open_nvml
+    from paceline.catalog.load import load_catalog
+    from paceline.execution.machine.doctor import diagnose_before_run
+    from paceline.execution.machine.probe import probe_host, whole_gpu
 
     say(f"run {run} · paceline runs follow {run} shows how it goes")
-    nvml = open_nvml()
-    for finding in diagnose_gpus(() if nvml is None else nvml.gpus()):
-        say(f"{finding.cause}: {'; '.join(finding.proof)} ({finding.remedy})")
+    here = probe_host()
+    device = whole_gpu(here.gpus, load_catalog().devices) if here.gpus else None
+    for finding in diagnose_before_run(here, device):
+        proof = "; ".join(finding.proof).replace("this machine", platform.node())
+        say(f"{finding.cause}: {proof} ({finding.remedy})")
 
 
 def _look(watcher: Watcher, started: Started) -> None:

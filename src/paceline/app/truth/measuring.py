@@ -36,7 +36,7 @@ from paceline.execution.machine.doctor import (
 from paceline.execution.machine.facts import HostFacts
 from paceline.execution.machine.findings import Finding
 from paceline.execution.machine.nvml import open_nvml
-from paceline.execution.machine.probe import probe_host, probe_machine
+from paceline.execution.machine.probe import probe_host, probe_machine, whole_gpu
 from paceline.execution.machine.sensors import Sensors
 from paceline.execution.machine_work import cpu_frameworks
 from paceline.execution.measure import (
@@ -285,9 +285,8 @@ def examine(log: Path | None) -> Examination:
     catalog = load_catalog()
     machine = probe_machine(catalog, facts=facts)
     output = tool_output() if log is None else _log_text(log)
-    found = (d for d in catalog.devices if d.name == machine.device_name)
     findings = diagnose_output(output, facts) + diagnose_machine(
-        facts, _environment(), device=next(found, None)
+        facts, _environment(), device=whole_gpu(facts.gpus, catalog.devices)
     )
     created = list_stacks(stacks_folder())
     return Examination(

@@ -21,7 +21,10 @@ from paceline.values import dataclass
 
 _SMALL_SHM_BYTES = 256e6
 #: What is asked without being told to: each only reads, and says what is wrong in its own words.
-_TOOLS = (("nvidia-smi",), ("rocminfo",), ("dmesg", "--level=err,warn,crit,alert,emerg"))
+_KERNEL_LOG = ("dmesg", "--level=err,warn,crit,alert,emerg")
+_TOOLS = (("nvidia-smi",), ("rocminfo",), _KERNEL_LOG)
+#: How a line of the kernel's log begins where NVIDIA's driver met an error of a GPU.
+_GPU_ERROR = "NVRM: Xid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +125,17 @@ def diagnose_machine(
         _library_path(facts, frozenset(environment)),
     )
     return tuple(finding for finding in checks if finding is not None)
+
+
+def diagnose_before_run(facts: HostFacts, device: Device | None = None) -> tuple[Finding, ...]:
+    """What is wrong with the GPUs here before a job's first step, the kernel's log looked at, too.
+
+    Args:
+        facts: This machine.
+        device: The catalogue's entry of its GPUs; None if unknown.
+    """
+    log = [line for line in tool_output([_KERNEL_LOG]).splitlines() if _GPU_ERROR in line]
+    return (*diagnose_output("\n".join(log), facts), *diagnose_gpus(facts.gpus, device))
 
 
 def fact_text(name: str, facts: HostFacts) -> str:

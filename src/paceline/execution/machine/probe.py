@@ -43,7 +43,7 @@ def probe_machine(catalog: Catalog | None = None, *, facts: HostFacts | None = N
 
         catalog = load_catalog()
     devices = () if catalog is None else catalog.devices
-    gpu = _whole_gpu(facts.gpus, devices)
+    gpu = whole_gpu(facts.gpus, devices)
     cpu = match_device(facts.cpu_name, None, devices)
     return Machine(
         name="this machine",
@@ -115,8 +115,8 @@ def probe_host(root: Path = _ROOT) -> HostFacts:
     )
 
 
-def _whole_gpu(gpus: tuple[GpuFacts, ...], devices: tuple[Device, ...]) -> Device | None:
-    """The catalogue's entry of the first GPU, unless it is cut into slices."""
+def whole_gpu(gpus: tuple[GpuFacts, ...], devices: tuple[Device, ...]) -> Device | None:
+    """The catalogue's entry of the first GPU, unless there is none or it is cut into slices."""
     if not gpus or gpus[0].is_mig:
         return None
     return match_device(gpus[0].name, gpus[0].memory_bytes, devices)
