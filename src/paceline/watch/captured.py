@@ -22,6 +22,8 @@ MODEL_FILE = "model.npz"
 _AUTOCAST = {"bfloat16": "bf16", "float16": "fp16"}
 #: Weights in half width without a copy in full.
 _PURE = "training_format=pure"
+#: Images as PyTorch lays them out where nothing is said; a prediction takes the better layout.
+_CHANNELS_FIRST = "channels_last=no"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ def _job(found: Mapping[str, Any], folder: Path) -> CapturedJob | None:
         optimizer_class=str(first["name"]),
         precision=precision,
         precision_note=note,
-        rewrite=rewrite,
+        rewrite=",".join(filter(None, (rewrite, _layout(facts)))),
         compiler=str(facts["compiler"]),
         microbatches=int(facts["microbatches"]),
         world_size=int(facts["world_size"]),
@@ -147,6 +149,12 @@ def _precision(seen: Mapping[str, Any]) -> tuple[str, str, str]:
     if weights == "float32":
         return ("tf32" if seen.get("tf32") else "fp32"), weights, ""
     return "", weights, ""
+
+
+def _layout(facts: Mapping[str, Any]) -> str:
+    """What an eager script does otherwise with its images; a compiler chooses for itself."""
+    is_first = facts.get("channels_last") is False and facts["compiler"] == "eager"
+    return _CHANNELS_FIRST if is_first else ""
 
 
 def workload_of(job: CapturedJob, report: Mapping[str, Any], *, name: str) -> Workload:

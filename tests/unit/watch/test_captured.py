@@ -52,6 +52,31 @@ def test_a_precision_is_what_multiplies(
 
 
 @pytest.mark.parametrize(
+    ("channels_last", "compiler", "wanted"),
+    [
+        (False, "eager", "channels_last=no"),
+        (True, "eager", ""),
+        (None, "eager", ""),
+        (False, "compiled", ""),  # A compiler lays images out as it likes.
+    ],
+)
+def test_images_of_an_eager_script_lie_as_it_lays_them(
+    tmp_path: Path, channels_last: bool | None, compiler: str, wanted: str
+):
+    job = _read(tmp_path, channels_last=channels_last, compiler=compiler)
+    assert job.rewrite == wanted
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"), [((), "channels_last=no"), (("--channels-last",), "")]
+)
+def test_the_layout_of_images_is_read(tmp_path: Path, words: tuple[str, ...], wanted: str):
+    pytest.importorskip("torch")
+    small = ("conv", "--size", "8", "--batch", "4", "--device", "cpu", *words)
+    assert capture(script("on_a_gpu.py", *small), folder=tmp_path).job.rewrite == wanted
+
+
+@pytest.mark.parametrize(
     ("seen", "name"),
     [
         ({"name": "SGD", "family": "SGD", "momentum": True}, "sgd-momentum"),

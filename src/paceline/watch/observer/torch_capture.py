@@ -46,7 +46,7 @@ class Capture:
         self._stepped = []
         self._handles = []
         self._segments = [[]]
-        self._precision = None
+        self._precision = self._channels_last = None
         self._has_looked = False
         self._num_unseen = 0
 
@@ -158,6 +158,7 @@ class Capture:
         self._segments[-1].append(call)
         if self._precision is None:
             self._precision = _autocast(self.torch, module)
+            self._channels_last = _is_channels_last(self.torch, module, (args, kwargs))
 
     def _see_precision(self, module, _args):
         if not self._is_idle(module):
@@ -216,6 +217,7 @@ class Capture:
             "seq": length,
             "optimizer": [_optimizer(one) for one in self._distinct_stepped()],
             "precision": self._precision,
+            "channels_last": self._channels_last,
             "compiler": "compiled" if is_compiled or "OptimizedModule" in wrappers else "eager",
             "microbatches": microbatches,
             "world_size": observer._world_size(),
@@ -333,6 +335,16 @@ def _autocast(torch, module):
     active = str(dtype).replace("torch.", "") if is_on else None
     tf32 = kind == "cuda" and torch.get_float32_matmul_precision() != "highest"
     return {"weights": stored, "autocast": active, "tf32": tf32}
+
+
+def _is_channels_last(torch, module, inputs):
+    """Whether convolutions of images run in NHWC, as weights or batches lie; None without any."""
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+    weights = [m.weight for m in module.modules() if isinstance(m, kinds)]
+    images = [t for t in (*weights, *_tensors(torch, inputs)) if t.ndim == 4]
+    nhwc = torch.channels_last
+    strict = [t.is_contiguous(memory_format=nhwc) and not t.is_contiguous() for t in images]
+    return any(strict) if weights else None
 
 
 def _optimizer(optimizer):
