@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,6 +161,16 @@ def read_run(folder: Path) -> RunEvents:
     events = RunEvents(folder)
     events.read_more()
     return events
+
+
+def rank_names(ranks: Sequence[RankEvents]) -> tuple[str, ...]:
+    """Ranks as printed, with their machines where they run on several."""
+    hosts = [one.begin.get("host") for one in ranks]
+    are_apart = len(set(hosts)) > 1
+    return tuple(
+        f"rank {one.rank}" + (f" on {host}" if are_apart else "")
+        for one, host in zip(ranks, hosts, strict=True)
+    )
 
 
 def _is_count(event: Mapping[str, Any]) -> bool:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.units import format_bytes, format_duration, format_usd
 from paceline.values import dataclass
 from paceline.watch.captured import CapturedJob
-from paceline.watch.events import RankEvents
+from paceline.watch.events import RankEvents, rank_names
 from paceline.watch.expected import Expectation
 from paceline.watch.steps import StepTimes, step_times
 from paceline.watch.where import Standing, line_of_exit, standing
 
 #: Steps and seconds that a rate is judged over; a shorter look says nothing.
 _LEAST_STEPS, _LEAST_S = 20, 1.0
+#: Ranks that train, each with its last steps.
+_Recent = Sequence[tuple[RankEvents, StepTimes]]
 #: Share of a step in waiting from which a device starves.
 _STARVED_FRAC = 0.3
+#: How much longer than the others a rank takes up to its backward pass to be behind them.
+_BEHIND = 1.25
 #: Share of its time in line for a core from which a machine is crowded.
 _CROWDED_FRAC = 0.2
 #: Steps of the longest median that a rank may be silent for, beside the stated limit.
@@ -95,8 +100,8 @@ class Look:
 def notices(look: Look) -> Iterator[Notice]:
     """Everything that a moment gives cause to say."""
     training = [one for one in look.ranks if one.steps]
-    recent = [found for one in training if (found := step_times(one.steps, is_recent=True))]
-    slowest = max(recent, key=lambda found: found.step_s, default=None)
+    recent = [(one, found) for one in training if (found := step_times(one.steps, is_recent=True))]
+    slowest = max((found for _, found in recent), key=lambda found: found.step_s, default=None)
     yield from _fit(look)
     yield from _out_of_memory(look)
     yield from _interrupted(look)
@@ -104,9 +109,9 @@ def notices(look: Look) -> Iterator[Notice]:
     yield from _stalled(look, slowest)
     yield from _diverging(training)
     if slowest is not None and _is_settled(slowest):
-        starved = list(_starved(look, slowest))
+        starved = list(_starved(look, recent))
         yield from starved
-        yield from [] if starved else _slow(look, slowest)
+        yield from [] if starved else _slow(look, slowest, recent)
         yield from _late(look, slowest)
 
 
@@ -294,9 +299,11 @@ def _diverging(training: Sequence[RankEvents]) -> Iterator[Notice]:
             return
 
 
-def _starved(look: Look, times: StepTimes) -> Iterator[Notice]:
+def _starved(look: Look, recent: _Recent) -> Iterator[Notice]:
+    rank, times = max(recent, key=lambda one: one[1].wait_s / one[1].mean_s)
+    of_rank = f" of rank {rank.rank}" * (rank.world_size > 1)
     waiting = times.wait_s / times.mean_s
-    if waiting < _STARVED_FRAC:
+    if waiting < _STARVED_FRAC or not _is_settled(times):
         return
     workers = None if look.job is None else look.job.num_workers
     busy_s = times.mean_s - times.wait_s
@@ -315,13 +322,13 @@ def _starved(look: Look, times: StepTimes) -> Iterator[Notice]:
         step=times.num_steps,
         text=f"waiting for input takes {waiting:.0%} of a step "
         f"({format_duration(times.wait_s)} of {format_duration(times.mean_s)})",
-        evidence=f"{times.num_measured} steps; the device could do one in "
+        evidence=f"{times.num_measured} steps{of_rank}; the device could do one in "
         f"{format_duration(busy_s)}",
         remedy=remedy,
     )
 
 
-def _slow(look: Look, times: StepTimes) -> Iterator[Notice]:
+def _slow(look: Look, times: StepTimes, recent: _Recent) -> Iterator[Notice]:
     expected = look.expectation
     if expected is None or expected.step_s is None or times.low_s <= expected.step_s.high:
         return
@@ -344,8 +351,26 @@ def _slow(look: Look, times: StepTimes) -> Iterator[Notice]:
         f"{times.step_s / expected.step_s.mid - 1:.0%} slower than predicted, outside its interval",
         evidence=f"predicted {format_duration(expected.step_s.mid)} "
         f"({format_duration(expected.step_s.low)} to {format_duration(expected.step_s.high)}) from "
-        f"{expected.source}; most of it is {largest} ({format_duration(parts[largest])})",
+        f"{expected.source}; most of it is {largest} ({format_duration(parts[largest])})"
+        f"{_behind(recent)}",
         remedy=remedy,
+    )
+
+
+def _behind(recent: _Recent) -> str:
+    """The rank that comes to its backward pass last, where the others wait for it; or nothing."""
+    ranks = [one for one, _ in recent if one.world_size > 1]
+    before_s = [times.wait_s + times.forward_s for one, times in recent if one.world_size > 1]
+    if len(ranks) < 2:
+        return ""
+    *others_s, last_s = sorted(before_s)
+    usual_s = statistics.median(others_s)
+    if last_s < _BEHIND * usual_s:
+        return ""
+    last = rank_names(ranks)[before_s.index(last_s)]
+    return (
+        f"; {last} comes to its backward pass after {format_duration(last_s)}, the others after "
+        f"{format_duration(usual_s)}"
     )
 
 

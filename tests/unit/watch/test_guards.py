@@ -82,6 +82,33 @@ def test_steps_that_take_longer_than_the_interval_are_told():
     assert _look(_rank(step_ms=15.0, steps=15), expectation=_STEP_10_MS) == []
 
 
+def _late(rank: RankEvents, host: str, *, forward_ms: float = 2.0, wait_ms: float = 0.0):
+    """A rank on a machine, later in its backward pass than the others."""
+    rank.begin = {**rank.begin, "host": host}
+    longer = {"forward_ns": int(forward_ms * _MS), "wait_ns": int(wait_ms * _MS)}
+    rank.steps = [row._replace(**longer) for row in rank.steps]
+    return rank
+
+
+@pytest.mark.parametrize("hosts", [("a", "a"), ("a", "b")])
+def test_the_rank_that_others_wait_for_is_named_with_its_machine(hosts: tuple[str, str]):
+    ranks = [_late(_rank(n, step_ms=15.0), hosts[n], forward_ms=2.0 + 6.0 * n) for n in (0, 1)]
+    (notice,) = _look(*ranks, expectation=_STEP_10_MS)
+    where = " on b" if hosts[0] != hosts[1] else ""
+    assert f"rank 1{where} comes to its backward pass after 8.00 ms" in notice.evidence
+    assert "the others after 2.00 ms" in notice.evidence
+    even = [_late(_rank(n, step_ms=15.0), hosts[n]) for n in (0, 1)]
+    assert "comes to its" not in _look(*even, expectation=_STEP_10_MS)[0].evidence
+
+
+@pytest.mark.parametrize("starving", [0, 1])
+def test_one_rank_that_waits_for_input_is_told_where_the_others_wait_for_it(starving: int):
+    waits = [13.0 if n == starving else 0.1 for n in (0, 1)]
+    (notice,) = _look(*(_rank(n, step_ms=20.0, wait_ms=waits[n]) for n in (0, 1)))
+    assert notice.kind == "starved"
+    assert f"of rank {starving}" in notice.evidence
+
+
 def test_a_device_that_waits_for_input_is_told_once_and_with_its_share():
     (notice,) = _look(_rank(step_ms=20.0, wait_ms=13.0), expectation=_STEP_10_MS)
     assert notice.kind == "starved"

@@ -231,7 +231,7 @@ def last_lines(found: Diagnosis) -> Iterator[str]:
         yield "nothing that was tried would make it faster"
     yield from (f"{number}  {one.text}" for number, one in enumerate(found.causes, 1))
     if found.without_gain:
-        yield "no gain: " + ", ".join(found.without_gain)
+        yield "no gain: " + " · ".join(found.without_gain)
     if found.failed:
         yield "the script ends when this is tried: " + ", ".join(found.failed)
     yield from found.elsewhere

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.planfile import Interval
 from paceline.values import dataclass
 from paceline.watch.diagnosis.gpu_steps import GpuStep, gpu_step_of
-from paceline.watch.events import RankEvents
+from paceline.watch.events import RankEvents, rank_names
 from paceline.watch.observer import doubt
 
 #: Epochs of at most so many steps show their beginnings in every block.
@@ -81,6 +81,7 @@ class Found:
         trial: What was being tried last.
         seconds: Of trying; None where it did not come to its end.
         gpu: A step on the first rank's GPU; None without one, or where nothing was recorded.
+        ranks: Their names, as printed.
     """
 
     facts: Mapping[str, Any]
@@ -91,6 +92,7 @@ class Found:
     trial: str
     seconds: float | None
     gpu: GpuStep | None = None
+    ranks: tuple[str, ...] = ()
 
     def named(self, name: str) -> tuple[Block, ...]:
         """Blocks in which that was tried."""
@@ -143,6 +145,7 @@ def found_in(training: Sequence[RankEvents]) -> Found:
         trial=str(first.last("trial").get("name", "")),
         seconds=first.last("trials_done").get("seconds"),
         gpu=gpu_step_of(first.last("gpu_steps")),
+        ranks=rank_names(training),
     )
 
 

@@ -533,11 +533,12 @@ def _ranks(found: Found) -> Iterator[Cause]:
     others_s = statistics.median(sorted(by_rank)[:-1])
     if slow_s > _SLOW_RANK * others_s:
         rank = by_rank.index(slow_s)
+        name = found.ranks[rank]
         text = (
-            f"rank {rank} takes {format_duration(slow_s)} a step by itself, the others "
+            f"{name} takes {format_duration(slow_s)} a step by itself, the others "
             f"{format_duration(others_s)}: they wait for it"
         )
-        remedy = f"look at rank {rank}: its data, its cores, its device"
+        remedy = f"look at {name}: its data, its cores, its device"
         others = [b.by_rank_s[:rank] + b.by_rank_s[rank + 1 :] for b in free]
         later_s = [
             b.by_rank_s[rank] - statistics.median(rest)
