@@ -216,9 +216,11 @@ def _tighter(search: Search, constraint: Constraint, best: int) -> str:
     text = f"it keeps deadlines down to {duration_up(limit)}"
     if winner is None:
         return f"{text}, and nothing keeps a shorter one"
-    return (
-        f"{text}; below, {candidate_name(search, winner)} wins at {objective_text(search, winner)}"
-    )
+    name = candidate_name(search, winner)
+    if name == candidate_name(search, best):
+        batch = int(search.forecast.batch[search.candidates.batch[winner]])
+        name = f"the same with batch {batch} and {strategy_of(search, winner)}"
+    return f"{text}; below, {name} wins at {objective_text(search, winner)}"
 
 
 def _break_even(search: Search, selection: Selection) -> str:
