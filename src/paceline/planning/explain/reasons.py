@@ -219,7 +219,9 @@ def _tighter(search: Search, constraint: Constraint, best: int) -> str:
     name = candidate_name(search, winner)
     if name == candidate_name(search, best):
         batch = int(search.forecast.batch[search.candidates.batch[winner]])
-        name = f"the same with batch {batch} and {strategy_of(search, winner)}"
+        is_alone = int(search.candidates.num_devices[winner]) == 1
+        split = "" if is_alone else f" and {strategy_of(search, winner)}"
+        name = f"the same with batch {batch}{split}"
     return f"{text}; below, {name} wins at {objective_text(search, winner)}"
 
 
