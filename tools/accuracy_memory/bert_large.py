@@ -17,7 +17,7 @@ _MIB = 2**20
 #: Held by the context of the card before the first tensor, as the page itself prints.
 _CONTEXT_BYTES = 1343 * _MIB
 #: Optimizers as the page calls them.
-_OPTIMIZERS = {"AdamW": "adamw", "Adafactor": "adafactor", "8-bit Adam (bnb)": "adamw-8bit"}
+_OPTIMIZERS = {"AdamW": "adamw", "Adafactor": "adafactor", "8-bit Adam (bnb)": "adamw-bnb-8bit"}
 _NOTE = """\
 Sequences of 512 tokens, read with `nvidia-smi`; attention without a fused kernel, plain optimizers,
 a replay of the caching allocator, and the context of 1,343 MiB that the page prints. The page is of
@@ -25,7 +25,8 @@ March 2022, before PyTorch 1.11 was in use. Of that time are: gradients zeroed i
 so that they stay through the forward pass (before 2.0), and softmax that keeps its input for the
 backward pass (before 1.11: pytorch/pytorch issues 49600 and 64000), which is one more square of
 scores per layer. Autocast's cache of narrow weights lives to the end of the forward pass, also with
-checkpointing."""
+checkpointing. 8-bit Adam keeps states of embeddings in 32 bits, the change to the embedding layer that
+the page asks for."""
 
 
 def bert_large(truth: Path, cache_folder: Path) -> Published:

@@ -77,6 +77,7 @@ def evaluate_strategies(
         "backward_s": times.backward_s,
         "memory_mid_bytes": memory.process_mid_bytes,
         "memory_high_bytes": memory.process_high_bytes,
+        "last_memory_frac": memory.last_frac,
     }
     return StrategyEvaluation(
         steps=Steps.of(len(table), columns),

@@ -57,6 +57,7 @@ class RankMemory:
         state_bytes: Parameters, gradients and optimizer state.
         kept_bytes: Activations of microbatches in flight.
         allocated_bytes: Peak of its live tensors.
+        last_frac: Of that, what the last stage has.
         process_mid_bytes: Peak of its process, median.
         process_high_bytes: The same, the bound that holds at a chance of 95 %.
         owned: What all replicas hold, and experts where expert ranks hold different ones.
@@ -65,6 +66,7 @@ class RankMemory:
     state_bytes: FloatArray
     kept_bytes: FloatArray
     allocated_bytes: FloatArray
+    last_frac: FloatArray
     process_mid_bytes: FloatArray
     process_high_bytes: FloatArray
     owned: tuple[Owned, ...]
@@ -109,10 +111,12 @@ def rank_memory(
     largest = held.largest_bytes[of_row]
     _, mid, high = process_bytes(whole, count, largest, platform=fabric.platform)
     fullest = (np.arange(len(table)), whole.argmax(axis=1))
+    last_bytes = whole[np.arange(len(table)), table.pp - 1]
     return RankMemory(
         state_bytes=state_bytes[fullest],
         kept_bytes=kept_bytes[fullest],
         allocated_bytes=whole[fullest],
+        last_frac=last_bytes / whole[fullest],
         process_mid_bytes=mid.max(axis=1),
         process_high_bytes=high.max(axis=1),
         owned=owned,

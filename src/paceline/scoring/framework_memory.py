@@ -128,6 +128,9 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
         live = memory_of_kind(planned.mid_bytes, "allocated", platform=platform)
         around = mid - memory_of_kind(planned.mid_bytes, "reserved", platform=platform)
         shown = shown.scaled((live * _held_frac(cell, job) + around) / mid)
+    if cell.row.memory_rank == "last":
+        last_frac = float(steps.last_memory_frac[0])
+        shown = shown.scaled(1.0 if math.isnan(last_frac) else last_frac)
     peaks = peaks_shown(cell.reading.configuration.peaks, cell.row.memory_kind)
     return shown.spread(peak_log_sigma(peaks))
 

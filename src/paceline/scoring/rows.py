@@ -25,7 +25,7 @@ INPUT_COLUMNS: tuple[str, ...] = (
     "seq_len", "img_size", "params_m", "unit", "variant", "num_steps", "strategy", "rewrite",
     "optimizer", "time_factor", "added_step_s", "added_item_s", "note", "scenario", "isl", "osl",
     "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms", "geometry",
-    "memory_kind", "trainer", "lengths", "peak_seq",
+    "memory_kind", "memory_rank", "trainer", "lengths", "peak_seq",
 )  # fmt: skip
 
 #: What was measured: read by `calibrate` only.
@@ -106,6 +106,7 @@ class Row:
         geometry: The model's sizes as an entry, where the row states them.
         memory_kind: Which figure of memory is asked for: ``allocated``, ``reserved`` or that of the
             process, as if empty.
+        memory_rank: ``last`` where that is the rank whose memory is asked for, else the fullest.
         trainer: Whose defaults are taken where the row says how it was trained but not all of it.
         lengths: ``vary`` where sequences are as long as their texts, else empty.
         peak_seq: Length at which memory peaks; None for ``seq``.
@@ -149,6 +150,7 @@ class Row:
     per_token_limit_s: float | None = None
     geometry: str = ""
     memory_kind: str = ""
+    memory_rank: str = ""
     trainer: str = ""
     lengths: str = ""
     peak_seq: float | None = None
@@ -232,6 +234,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         per_token_limit_s=_seconds(numbers["tpot_p99_limit_ms"]),
         geometry=text("geometry"),
         memory_kind=text("memory_kind"),
+        memory_rank=text("memory_rank"),
         trainer=text("trainer"),
         lengths=text("lengths"),
         peak_seq=numbers["peak_seq"],

@@ -70,6 +70,26 @@ def test_state_is_kept_per_element_in_its_format_from_step_to_step(name):
     assert not storages.is_trainable[rows].any()
 
 
+class Lookup:
+    """A table and a dense layer, updated by bitsandbytes as Trainer of Transformers does."""
+
+    def __init__(self):
+        self.optimizer = "adamw_bnb_8bit"
+        self.model = nn.Sequential(nn.Embedding(100, 64), nn.Linear(64, 10, bias=False))
+
+    def inputs(self, batch):
+        return torch.zeros(batch, 4, dtype=torch.long)
+
+
+def test_states_of_tables_stay_wide_in_trainer():
+    """transformers, trainer.py, `create_optimizer`: ``optim_bits`` is 32 for each embedding."""
+    storages = load_workload(Lookup()).passes[0].graph.storages
+    states = storages.owner == Owner.OPTIMIZER_STATE
+    is_table = storages.elements[states, 0] == 100 * 64
+    assert (storages.dtype[states] == np.where(is_table, DType.FP32, DType.INT8)).all()
+    assert is_table.sum() == 2
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_an_update_reads_gradients_and_reads_and_writes_parameters_and_states(name):
     graph, (per_element, _) = step_of(name), KEPT[name]

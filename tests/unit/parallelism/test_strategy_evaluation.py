@@ -42,10 +42,10 @@ SLOW = replace(FAST, device_link=ETHERNET)
 
 
 @cache
-def blocks() -> Variant:
-    """GPT-2 with one item, on one rank whose host takes no time."""
+def blocks(model: str = "gpt2") -> Variant:
+    """A model with one item, on one rank whose host takes no time."""
     costs = block_costs(
-        load_workload("gpt2").passes[0].graph,
+        load_workload(model).passes[0].graph,
         Configuration(training_format="half-weights", optimizer_kernel="fused"),
         DeviceTable.from_devices([DEVICE]),
         Points(batch=np.ones(1), seq=np.full(1, 1024.0)),
@@ -147,6 +147,20 @@ def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
 
 def with_variant(variant: Variant, fabric: ClusterLinks = FAST, **columns) -> StrategyEvaluation:
     return evaluate_strategies(table(**columns), [variant], fabric)
+
+
+def test_the_last_stage_holds_one_microbatch_however_many_pass() -> None:
+    """1F1B (Narayanan et al., SC 2021): a stage holds as many microbatches as stages follow it."""
+    assert evaluated(dp=1).steps.last_memory_frac[0] == 1.0
+    variants = [blocks("transformer:layers=8,hidden=512,heads=8,vocab=512")]
+    fabric = replace(FAST, profile=replace(USUAL, keeps_messages=False))
+    few, many = (
+        evaluate_strategies(table(dp=1, pp=4, microbatches=count, kind="1f1b"), variants, fabric)
+        for count in (2, 8)
+    )
+    last = [one.steps.last_memory_frac[0] * one.allocated_bytes[0] for one in (few, many)]
+    assert last[1] == pytest.approx(last[0])
+    assert many.steps.last_memory_frac[0] < 0.8
 
 
 def test_the_host_of_an_update_shows_only_beyond_what_it_is_ahead() -> None:

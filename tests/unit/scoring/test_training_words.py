@@ -246,6 +246,12 @@ def test_mixed_precision_is_what_its_trainer_makes_of_it(
     assert (how.training_format, how.loss) == (kept, loss)
 
 
+def test_a_figure_of_the_last_rank_is_read_as_such() -> None:
+    said = ROW | {"extra": "memory_kind=allocated (max_memory_allocated of the last rank)"}
+    assert completed(said)["memory_rank"] == "last"
+    assert "memory_rank" not in completed(ROW | {"extra": "memory_kind=allocated"})
+
+
 def test_megatrons_own_fusion_of_the_loss_widens_logits() -> None:
     said = {"framework": "Megatron-LM", "extra": "finetuning=full;cross_entropy=fused native"}
     assert reading(**said).configuration.loss == "wide"

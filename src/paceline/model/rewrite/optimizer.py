@@ -35,6 +35,7 @@ class OptimizerRule:
         variant: Variant code of its op.
         states_per_element: Numbers kept per parameter element.
         state_dtype: Format they are kept in.
+        embedding_dtype: The same of parameters that are looked up.
         plain_accesses: Times that the plain kernels read or write each element, all together.
         foreach_accesses: The same of foreach kernels.
         plain_kernels_per_tensor: Kernels per tensor without foreach.
@@ -48,6 +49,7 @@ class OptimizerRule:
     variant: int
     states_per_element: int
     state_dtype: DType
+    embedding_dtype: DType
     plain_accesses: int
     foreach_accesses: int
     plain_kernels_per_tensor: int
@@ -75,6 +77,7 @@ def _rules() -> dict[str, OptimizerRule]:
             row,
             variant=variants()["OPTIMIZER", row["variant"]],
             state_dtype=DType[row["state_dtype"]],
+            embedding_dtype=DType[row["embedding_dtype"]],
             is_script=row["loop"] == "script",
         )
         for row in read_table("optimizers.csv")
@@ -94,8 +97,10 @@ def find_optimizer(name: str) -> OptimizerRule:
 
     >>> find_optimizer("adamw").states_per_element, find_optimizer("PagedAdamW8bit").name
     (2, 'adamw-8bit')
+    >>> find_optimizer("paged_adamw_bnb_8bit").name
+    'adamw-bnb-8bit'
     """
-    plain = name.lower().removeprefix("paged")
+    plain = name.lower().replace("_", "-").removeprefix("paged").removeprefix("-")
     spelled = plain.removesuffix("8bit").rstrip("-") + "-8bit" if plain.endswith("8bit") else plain
     try:
         return _rules()[spelled]
@@ -233,7 +238,8 @@ def _with_idle_states(graph: Graph, missing: IntArray) -> Graph:
     rows = np.repeat(parameters, missing)
     if not rows.size:
         return graph
-    storages = _with_state_storages(graph.storages, rows, DType.FP32, len(graph.ops.kind))
+    formats = np.full(len(rows), DType.FP32)
+    storages = _with_state_storages(graph.storages, rows, formats, len(graph.ops.kind))
     return replace(graph, storages=storages)
 
 
@@ -242,7 +248,8 @@ def _with_states_of(graph: Graph, op: int) -> Graph:
     first, last = graph.ops.output_start[op : op + 2]
     parameters = graph.tensors.storage[graph.ops.output_tensor[first:last]].astype(np.int64)
     rows = np.tile(parameters, rule.states_per_element)
-    storages = _with_state_storages(graph.storages, rows, rule.state_dtype, len(graph.ops.kind))
+    formats = np.where(np.isin(rows, _looked_up(graph)), rule.embedding_dtype, rule.state_dtype)
+    storages = _with_state_storages(graph.storages, rows, formats, len(graph.ops.kind))
     states = len(graph.storages.dtype) + np.arange(len(rows))
     new_tensors = len(graph.tensors.storage) + np.arange(len(rows))
     tensors = TensorTable(
@@ -270,18 +277,25 @@ def _with_states_of(graph: Graph, op: int) -> Graph:
     return replace(graph, ops=ops, tensors=tensors, storages=storages)
 
 
+def _looked_up(graph: Graph) -> IntArray:
+    """Storages of the tables that embeddings read."""
+    lookups = np.repeat(graph.ops.kind == OpKind.EMBEDDING, np.diff(graph.ops.input_start))
+    read = graph.tensors.storage[graph.ops.input_tensor[lookups]]
+    return np.asarray(read[graph.storages.owner[read] == Owner.PARAMETER], dtype=np.int64)
+
+
 def _with_state_storages(
-    storages: StorageTable, rows: IntArray, state_dtype: DType, num_ops: int
+    storages: StorageTable, rows: IntArray, formats: npt.NDArray[np.int64], num_ops: int
 ) -> StorageTable:
     count = len(rows)
 
-    def joined(array: npt.NDArray[_Scalar], value: int) -> npt.NDArray[_Scalar]:
+    def joined(array: npt.NDArray[_Scalar], value: npt.ArrayLike) -> npt.NDArray[_Scalar]:
         """The column with ``value`` for every state that is added."""
         return np.concatenate((array, np.full(count, value, dtype=array.dtype)))
 
     return StorageTable(
         elements=np.concatenate((storages.elements, storages.elements[rows])),
-        dtype=joined(storages.dtype, state_dtype),
+        dtype=joined(storages.dtype, formats),
         owner=joined(storages.owner, Owner.OPTIMIZER_STATE),
         birth=joined(storages.birth, -1),
         death=joined(storages.death, num_ops),

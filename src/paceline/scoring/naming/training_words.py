@@ -121,6 +121,7 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         "trainer": trainer.name if is_described else "",
         "parallelism": _with_chunks(row.get("parallelism", ""), remarks),
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
+        "memory_rank": row.get("memory_rank") or _rank(remarks.get("memory_kind", "")),
         "batch_per_gpu": batch,
         "note": _NOTE_ALONE if batch else _NOTE_DOUBLE if is_double(geometry) else "",
         **(
@@ -472,6 +473,15 @@ def _optimizer(stated: str) -> str:
         if any(re.fullmatch(known["pattern"], word, re.IGNORECASE) for word in words):
             return known["optimizer"]
     return ""
+
+
+def _rank(stated: str) -> str:
+    """``last`` where a trainer prints the memory of its last rank alone.
+
+    >>> _rank("max_memory_allocated of the last rank"), _rank("allocated")
+    ('last', '')
+    """
+    return "last" if "last rank" in stated.lower() else ""
 
 
 def _kind(stated: str) -> str:
