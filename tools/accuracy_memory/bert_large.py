@@ -25,8 +25,7 @@ March 2022, before PyTorch 1.11 was in use. Of that time are: gradients zeroed i
 so that they stay through the forward pass (before 2.0), and softmax that keeps its input for the
 backward pass (before 1.11: pytorch/pytorch issues 49600 and 64000), which is one more square of
 scores per layer. Autocast's cache of narrow weights lives to the end of the forward pass, also with
-checkpointing. 8-bit Adam keeps states of embeddings in 32 bits, the change to the embedding layer that
-the page asks for."""
+checkpointing. 8-bit Adam keeps states of embeddings in 32 bits: the page asks for that change."""
 
 
 def bert_large(truth: Path, cache_folder: Path) -> Published:
