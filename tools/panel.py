@@ -106,11 +106,12 @@ def _scaled(value: Any, factor: float) -> Any:
 def judged(question: dict[str, str]) -> Judged:
     """One question asked."""
     path = question["figure"]
-    told = said(question["command"], path not in ("text", "status"))
+    told = said(question["command"], path not in ("text", "said", "status"))
     if path == "status":
         return _by_words(question, str(told.status), _headline(told))
-    if path == "text":
-        return _by_words(question, told.text, _headline(told))
+    if path in ("text", "said"):
+        words = told.text + (told.errors if path == "said" else "")
+        return _by_words(question, words, _headline(told))
     path, _, times = path.partition("*")
     value = _scaled(figure(told.answer, path), float(times or 1.0))
     if value is None:

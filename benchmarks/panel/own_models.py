@@ -417,3 +417,127 @@ def mixer() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
             return x + self.channels(x).relu()
 
     return nn.Sequential(*(Mix() for _ in range(12))), (torch.zeros(2, 512, 64),)
+
+
+def _encoder(width: int, layers: int) -> nn.Module:
+    """Words to vectors, as BERT reads them."""
+    layer = nn.TransformerEncoderLayer(
+        width, width // 64, 4 * width, activation="gelu", batch_first=True
+    )
+    return nn.Sequential(
+        nn.Embedding(30_000, width),
+        nn.TransformerEncoder(layer, layers, enable_nested_tensor=False),
+    )
+
+
+class Distillation(nn.Module):
+    """A student of six layers that is taught by a frozen encoder of twelve."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher, self.student = _encoder(768, 12), _encoder(384, 6)
+        self.teacher.requires_grad_(False)
+        self.widen = nn.Linear(384, 768)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """How far the student is from its teacher."""
+        with torch.no_grad():
+            wanted = self.teacher(words)
+        return (self.widen(self.student(words)) - wanted).square().mean()
+
+
+def distillation() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two sequences of 128 words."""
+    return Distillation(), (torch.zeros(2, 128, dtype=torch.long),)
+
+
+class LateInteraction(nn.Module):
+    """ColBERT: each word of a question finds its nearest word of a passage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.narrow = _encoder(768, 12), nn.Linear(768, 128)
+
+    def forward(self, question: torch.Tensor, passage: torch.Tensor) -> torch.Tensor:
+        """A score of each pair."""
+        asked, told = (self.narrow(self.encoder(words)) for words in (question, passage))
+        return (asked @ told.transpose(1, 2)).amax(2).sum(1)
+
+
+def late_interaction() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two questions of 32 words and passages of 180."""
+    return LateInteraction(), tuple(torch.zeros(2, n, dtype=torch.long) for n in (32, 180))
+
+
+def _twice(inside: int, outside: int, stride: int = 1) -> nn.Module:
+    """Two convolutions of voxels with their norms."""
+
+    def one(inside: int, stride: int) -> list[nn.Module]:
+        convolution = nn.Conv3d(inside, outside, 3, stride, 1)
+        return [convolution, nn.InstanceNorm3d(outside, affine=True), nn.LeakyReLU(inplace=True)]
+
+    return nn.Sequential(*one(inside, stride), *one(outside, 1))
+
+
+class VolumeSegmenter(nn.Module):
+    """A 3-D U-Net as nnU-Net plans it: 32 to 320 channels in six stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [32, 64, 128, 256, 320, 320]
+        self.down = nn.ModuleList(
+            _twice(a, b, 1 if a == 1 else 2) for a, b in itertools.pairwise([1, *widths])
+        )
+        steps = list(itertools.pairwise(reversed(widths)))
+        self.up = nn.ModuleList(nn.ConvTranspose3d(a, b, 2, 2) for a, b in steps)
+        self.join = nn.ModuleList(_twice(2 * b, b) for _, b in steps)
+        self.head = nn.Conv3d(32, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of four kinds of tissue at each voxel."""
+        kept = []
+        for stage in self.down:
+            x = stage(x)
+            kept.append(x)
+        for up, join, beside in zip(self.up, self.join, reversed(kept[:-1]), strict=True):
+            x = join(torch.cat([up(x), beside], 1))
+        return self.head(x)
+
+
+def volume_segmenter() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two patches of 128 voxels a side."""
+    return VolumeSegmenter(), (torch.zeros(2, 1, 128, 128, 128),)
+
+
+class Locomotion(nn.Module):
+    """Actor and critic of a MuJoCo walker: two layers of 64 each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def head(outputs: int) -> nn.Module:
+            return nn.Sequential(
+                nn.Linear(376, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs)
+            )
+
+        self.actor, self.critic = head(17), head(1)
+
+    def forward(self, seen: torch.Tensor) -> torch.Tensor:
+        """What is done, beside what it is held to be worth."""
+        return torch.cat([self.actor(seen), self.critic(seen)], 1)
+
+
+def locomotion() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two moments."""
+    return Locomotion(), (torch.zeros(2, 376),)
+
+
+def table_perceptron() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """A table of 100 columns, five layers of 512 with batch norms."""
+    widths = [100, 512, 512, 512, 512, 512]
+    layers = [
+        layer
+        for a, b in itertools.pairwise(widths)
+        for layer in (nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.1))
+    ]
+    return nn.Sequential(*layers, nn.Linear(512, 1)), (torch.zeros(2, 100),)
