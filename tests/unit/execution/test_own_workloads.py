@@ -29,6 +29,17 @@ class WithLoss(Base):
         self.calls.append((output.shape, len(inputs)))
         return (output - inputs[1]).square().mean()
 
+class Scores(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).square().mean()
+
+class LossInside(Base):
+    def __init__(self):
+        self.model = Scores(4, 2)
+
+    def inputs(self, batch):
+        return torch.ones(batch, 4)
+
 class Returns(Base):
     def step(self, model, inputs):
         self.calls.append("step")
@@ -111,6 +122,13 @@ def test_a_loss_of_ones_own_is_taken_of_ones_own_batch(engine: ModuleType) -> No
     made.step_function("step")()
     assert made.workload.calls == [((3, 2), 2)]
     assert all(gradients(made))
+
+
+def test_a_model_that_returns_its_loss_is_measured_on_it(engine: ModuleType) -> None:
+    made = subject(engine, "LossInside")
+    made.step_function("forward-backward")()
+    weight = made.model.weight
+    assert weight.grad.allclose((weight.sum(1) + made.model.bias)[:, None].expand(2, 4))
 
 
 @pytest.mark.parametrize("name", ["Returns", "Backward"])

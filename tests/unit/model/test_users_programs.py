@@ -95,6 +95,18 @@ def test_losses_by_name_are_added() -> None:
     assert _flop(load_workload(_Losses(dict, _OfFeatures()))) == 2 * (2 * 16 * 8 * 3)
 
 
+class _WithItsLoss(_OfFeatures):
+    def forward(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+        scores = self.layer(features)
+        return (scores.square().mean(), scores)
+
+
+def test_a_model_that_returns_its_loss_is_trained_on_it() -> None:
+    workload = load_workload(_Batch(dict, _WithItsLoss()))
+    assert not (workload.passes[0].graph.ops.kind == OpKind.CROSS_ENTROPY).any()
+    assert _flop(workload) == 2 * (2 * 16 * 8 * 3)
+
+
 # Devices ----------------------------------------------------------------------------------------
 
 

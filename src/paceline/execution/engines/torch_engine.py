@@ -160,7 +160,8 @@ class Subject(object):
     def _loss(self):
         with self._cast():
             outputs = [o for o in _flatten(self._outputs(self.run)) if o is not None]
-            return sum(self._term(output) for output in outputs)
+            losses = [output for output in outputs if not output.dim()]
+            return sum(losses or map(self._term, outputs))
 
     def _term(self, output):
         logits = output.reshape(-1, output.shape[-1])

@@ -88,11 +88,18 @@ class Subject:
         return torch.empty((batch, *tuple(self.shape)), device="meta")
 
     def loss(self, output, inputs):
-        """Mean cross-entropy of every tensor of scores, auxiliary ones at a weight of 0.3."""
+        """Mean cross-entropy of every tensor of scores, auxiliary ones at a weight of 0.3.
+
+        A model that returns numbers of no size returns its losses: their sum.
+        """
         if hasattr(output, "loss") and isinstance(output.loss, torch.Tensor):
             return output.loss
+        given = _floating_tensors(output)
+        losses = [tensor for tensor in given if not tensor.dim()]
+        if losses:
+            return sum(losses)
         total = None
-        for logits in _floating_tensors(output):
+        for logits in given:
             logits = logits.reshape(-1, logits.shape[-1])
             target = torch.empty((logits.shape[0],), dtype=torch.int64, device="meta")
             term = F.cross_entropy(logits, target)
