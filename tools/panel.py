@@ -122,7 +122,7 @@ def judged(question: dict[str, str]) -> Judged:
 
 
 def _by_words(question: dict[str, str], found: str, shown: str) -> Judged:
-    is_right = re.search(f"(?:{question['expected']})", found.strip()) is not None
+    is_right = re.search(question["expected"], found.strip()) is not None
     shown = f"{shown} (status {found})" if question["figure"] == "status" else shown
     return Judged(question=question, answer=shown, verdict="inside" if is_right else "off")
 

@@ -163,6 +163,9 @@ def test_a_message_has_the_words_and_the_verb_of_who_asked(
         (("predict", "gpt2", "--num_gpus", "8"), "--devices N"),
         (("scale", "gpt2", "--gpus", "8"), "--counts N"),
         (("plan", "gpt2", "--qlora"), "--rewrite lora_rank=16,frozen_weights=int4"),
+        (("predict", "gpt2", "--per_device_train_batch_size", "8"), "--batch N"),
+        (("predict", "gpt2", "--tensor-parallel-size", "2"), "--devices N"),
+        (("predict", "gpt2", "--seq", "8k"), "8192 or 8000"),
     ],
 )
 def test_an_option_of_another_tool_is_told_what_says_the_same(

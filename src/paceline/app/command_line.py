@@ -7,6 +7,7 @@ reads as Python; this is the thin mapping from there to click, and from click's 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -302,6 +303,8 @@ def _unusable(error: click.ClickException, path: str) -> InvalidInputError:
     text = error.format_message().rstrip(".")
     for kind, plain in _PLAIN_KINDS.items():
         text = text.replace(kind, plain)
-    return InvalidInputError(
-        text[:1].lower() + text[1:], hint=f"`{path} --help` lists what it takes"
-    )
+    hint = f"`{path} --help` lists what it takes"
+    if thousands := re.search(r"'(\d{1,6})k' is not a whole number", text):
+        number = int(thousands[1])
+        hint = f"write {1024 * number} or {1000 * number}; {hint}"
+    return InvalidInputError(text[:1].lower() + text[1:], hint=hint)

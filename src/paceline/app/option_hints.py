@@ -44,7 +44,8 @@ _WORDS_OF_OTHERS = {
     "--rewrite lora_rank=16,frozen_weights=int4": "qlora",
     "--checkpointing block": "gradient-checkpointing activation-checkpointing",
     "--sharding zero3|--strategies fsdp": "fsdp zero deepspeed",
-    "--strategy tpN|--pin strategy=tpN": "tp tensor-parallel-size tensor-model-parallel-size",
+    "--strategy tpN|--pin strategy=tpN|--devices N": "tp tensor-parallel-size "
+    "tensor-model-parallel-size",
     "--strategy ppN|--pin strategy=ppN": "pp pipeline-parallel-size",
     "--task infer": "inference serve",
     "--task train": "train training",

@@ -15,7 +15,12 @@ _BRANDS = re.compile(
     r"\b(nvidia|geforce|tesla|quadro|radeon instinct|radeon|instinct|amd|intel|aws|google|apple)\b"
 )
 #: What drivers and shops add to a name, without which it is the same card.
-_NOISE = re.compile(r"\((r|tm)\)|\b(gpu|generation|edition|graphics|with|design|hbm\d?e?)\b")
+_NOISE = re.compile(
+    r"\((r|tm)\)|\b(gpu|generation|edition|graphics|with|design|hbm\d?e?|"
+    r"macbook( air| pro)?|mac (mini|studio|pro)|imac)\b"
+)
+#: Gigabytes without their unit, as in ``a100-40``.
+_BARE_SIZE = re.compile(r"(?<=[\s-])(\d{1,3})$")
 _REMARK = re.compile(r"\s*\([^)]*\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b")
 _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
@@ -67,7 +72,8 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
         return plain
     index = _index(catalog)
     bare = _without_brand(_NOISE.sub(" ", name.lower()))
-    keys = (_key(name), _key(_without_brand(name)), _key(bare))
+    sized = _BARE_SIZE.sub(r"\1gb", bare)
+    keys = (_key(name), _key(_without_brand(name)), _key(bare), _key(sized))
     found = next((index[key] for key in keys if key in index), ()) or _worded(catalog, bare)
     if not found and (example := _KINDS.get(name.strip().lower())) is not None:
         raise UnknownNameError(
@@ -76,10 +82,23 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
             "`paceline doctor` says what this machine has",
         )
     if not found:
-        known = _nearby_names(catalog, name)
-        error = UnknownNameError.from_name("device", name, known, command="paceline devices")
-        raise UnknownNameError(str(error), hint=f"{error.hint}; {_OWN}")
+        raise _no_device(catalog, name)
     return found
+
+
+def _no_device(catalog: Catalog, name: str) -> UnknownNameError:
+    """What is said of a name that is no device's: what is in it, or what is spelled like it."""
+    rented = _offers_called(catalog, name)
+    if rented and rented[0].device_name:
+        inside, num_devices = rented[0].device_name, max(1, round(rented[0].num_devices))
+        return UnknownNameError(
+            f"`{name}` is a machine for rent, no device",
+            hint=f"it has {num_devices}×{inside}: --device '{inside}', or in a plan "
+            f"--pin offer={rented[0].name}",
+        )
+    known = _nearby_names(catalog, name)
+    error = UnknownNameError.from_name("device", name, known, command="paceline devices")
+    return UnknownNameError(str(error), hint=f"{error.hint}; {_OWN}")
 
 
 def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
@@ -152,8 +171,7 @@ def find_offer(catalog: Catalog, name: str) -> Offer:
         UnknownNameError: No such offer; close names are in the hint.
         InvalidInputError: Several clouds have an instance type of that name.
     """
-    wanted = name.strip().lower()
-    found = [o for o in catalog.offers if wanted in (o.name.lower(), o.instance_type.lower())]
+    found = _offers_called(catalog, name)
     if not found:
         known = [o.name for o in catalog.offers]
         raise UnknownNameError.from_name("offer", name, known, command="paceline offers")
@@ -161,6 +179,11 @@ def find_offer(catalog: Catalog, name: str) -> Offer:
         names = ", ".join(f"`{o.name}`" for o in found[:5])
         raise InvalidInputError(f"`{name}` is the name of several offers", hint=f"one of {names}")
     return found[0]
+
+
+def _offers_called(catalog: Catalog, name: str) -> list[Offer]:
+    wanted = name.strip().lower()
+    return [o for o in catalog.offers if wanted in (o.name.lower(), o.instance_type.lower())]
 
 
 def _nearby_names(catalog: Catalog, name: str) -> list[str]:

@@ -63,6 +63,9 @@ def test_forgiving_names(typed: str, meant: str) -> None:
         ("NVIDIA GeForce RTX 2080 with Max-Q Design", "GeForce RTX 2080 Max-Q"),
         ("Intel(R) Arc(TM) A770 Graphics", "Arc A770 16GB"),
         ("AMD Instinct MI250X/MI250", "Instinct MI250X"),
+        ("MacBook Pro M2 Pro", "Apple M2 Pro"),
+        ("a100-40", "A100 SXM4 40GB"),
+        ("rtx 4060 ti 8", "GeForce RTX 4060 Ti 8GB"),
     ],
 )
 def test_names_that_drivers_report(reported: str, meant: str) -> None:
@@ -91,6 +94,15 @@ def test_a_miss_names_its_neighbours() -> None:
     with pytest.raises(UnknownNameError) as caught:
         find_device(CATALOG, "RTX4900")
     assert caught.value.hint.startswith("did you mean `RTX 4090`")
+
+
+@pytest.mark.parametrize("name", ["g5.xlarge", "AWS/p4d.24xlarge"])
+def test_a_machine_for_rent_is_told_by_what_is_in_it(name: str) -> None:
+    inside = find_offer(CATALOG, name)
+    with pytest.raises(UnknownNameError, match="for rent") as caught:
+        find_device(CATALOG, name)
+    assert f"--device '{inside.device_name}'" in caught.value.hint
+    assert inside.name in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,25 @@ def test_adapters_of_llama_3_8b_have_the_published_size(modules, num_trainable):
     assert one.num_parameters == 8_030_261_248 + num_trainable
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "num_trainable"),
+    # Published by users of PEFT for gpt-oss-20b at rank 8; four layers of 2,048 a block by hand.
+    # Routers are plain layers here.
+    [
+        ("gpt-oss-20b", (24, 32, 2880, 2880), 3_981_312),
+        ("olmoe-1b-7b", (16, 64, 2048, 1024), 16 * 4 * 8 * 4096),
+    ],
+)
+def test_experts_take_adapters_only_where_they_are_named(name, shape, num_trainable):
+    layers, experts, width, inner = shape
+    graph = graph_of(name)
+    plain = lower(graph, Configuration(lora_rank=8))
+    assert plain.num_trainable_parameters == num_trainable + layers * 8 * (width + experts)
+    named = lower(graph, Configuration(lora_rank=8, lora_modules=("*experts*",)))
+    both = (width + 2 * inner) + (inner + width)
+    assert named.num_trainable_parameters == layers * experts * 8 * both
+
+
 class Adapted(nn.Module):
     """A dense layer with a low-rank adapter beside it."""
 

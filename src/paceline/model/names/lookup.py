@@ -31,6 +31,9 @@ _OTHER_WAYS = (
     "package.module:function, or `transformer:layers=…,hidden=…`"
 )
 
+#: A size as Ollama writes it; no function of a module begins with a digit.
+_TAG = re.compile(r":(?=(\d+x)?\d+(\.\d+)?b\b)", re.IGNORECASE)
+
 
 def entry_of(typed: str) -> str:
     """The entry that is meant by what a user typed; an entry means itself.
@@ -39,11 +42,14 @@ def entry_of(typed: str) -> str:
     ('resnet50', 'resnet50', 'timm:resnet18')
     >>> entry_of("Qwen/Qwen3-8B"), entry_of("convnext_tiny.fb_in22k")
     ('hf:qwen3-8b', 'timm:convnext_tiny')
+    >>> entry_of("qwen3:8b")
+    'hf:qwen3-8b'
 
     Raises:
         UnknownNameError: No such model; names that begin or look alike are in the hint.
         InvalidInputError: A folder with an adapter.
     """
+    typed = _TAG.sub("-", typed)
     if typed in names_of("zoo").written or ":" in typed or typed.endswith(".npz"):
         return _checked(typed)
     if is_model_path(typed):

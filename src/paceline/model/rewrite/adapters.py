@@ -10,7 +10,9 @@ that takes adapters with their layer (``shared``) does none of that.
 Source: Hu et al., "LoRA", 2021 (arXiv:2106.09685); for quantised bases Dettmers et al., "QLoRA",
 2023 (arXiv:2305.14314).
 
-A batch of experts has an adapter for each.
+Experts that lie in one tensor are no linear layers, and PEFT leaves them as they are unless they
+are named (``target_parameters``; Transformers 5 keeps all mixtures so; huggingface/transformers
+issue 36518, read 2026-11-27). Where a pattern names them, each has an adapter.
 
 Modules may be trained whole beside adapters, as embedding and head are for new words. Their
 weights are there twice then: PEFT trains a copy and keeps the original (huggingface/peft,
@@ -87,7 +89,7 @@ def with_adapters(
     Args:
         program: Of a training step; ordered.
         rank: R.
-        patterns: Of module paths; without one, every dense layer but the last.
+        patterns: Of module paths; without one, every dense layer but experts and the last.
         inputs: What adapters read.
         width_ratio: Bytes of what adapters make over those of what layers make, if not shared.
         trained: Patterns after ``except:`` of modules that are trained whole.
@@ -127,7 +129,7 @@ def _dense_layers(program: Program, patterns: Sequence[str]) -> _Layers:
         & (weight >= 0)
         & _chosen(program, patterns)
     )
-    op = op if patterns else op[:-1]
+    op = op if patterns else _without_experts(program, op[:-1])
     to_weight, to_source = _backward_products(program, weight, op)
     op, to_source, to_weight = (a[to_weight >= 0] for a in (op, to_source, to_weight))
     if not op.size:
@@ -149,6 +151,12 @@ def _dense_layers(program: Program, patterns: Sequence[str]) -> _Layers:
         inputs=dims[:, 3],
         outputs=dims[:, 2],
     )
+
+
+def _without_experts(program: Program, op: IntArray) -> IntArray:
+    num_matrices = program.dims[program.ops.dims[op]][:, 0]
+    plain: IntArray = op[(num_matrices == constant(np.ones(len(op)))).all(axis=1)]
+    return plain
 
 
 def _weight_read(program: Program) -> IntArray:
