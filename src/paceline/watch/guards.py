@@ -12,7 +12,7 @@ from paceline.values import dataclass
 from paceline.watch.captured import CapturedJob
 from paceline.watch.events import RankEvents, rank_names
 from paceline.watch.expected import Expectation
-from paceline.watch.steps import StepTimes, step_times
+from paceline.watch.steps import StepTimes, pace_text, step_times
 from paceline.watch.where import Standing, line_of_exit, standing
 
 #: Steps and seconds that a rate is judged over; a shorter look says nothing.
@@ -348,7 +348,7 @@ def _slow(look: Look, times: StepTimes, recent: _Recent) -> Iterator[Notice]:
         kind="slow",
         step=times.num_steps,
         text=f"{format_duration(times.step_s)} a step, "
-        f"{times.step_s / expected.step_s.mid - 1:.0%} slower than predicted, outside its interval",
+        f"{pace_text(times.step_s / expected.step_s.mid)}, outside its interval",
         evidence=f"predicted {format_duration(expected.step_s.mid)} "
         f"({format_duration(expected.step_s.low)} to {format_duration(expected.step_s.high)}) from "
         f"{expected.source}; most of it is {largest} ({format_duration(parts[largest])})"

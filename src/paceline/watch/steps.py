@@ -12,6 +12,8 @@ from paceline.watch.events import StepRow
 _NUM_WARMUP = 3
 #: Share of the steps, from the end, that a rate is taken over; and how many at least.
 _RECENT_FRAC, _LEAST_RECENT = 0.5, 20
+#: Ratio from which people count in times and not in percent.
+_MANY_TIMES = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,18 @@ def busy_times_s(rows: Sequence[StepRow]) -> tuple[float, ...]:
         (one[-1].ended_ns - before[-1].ended_ns - sum(row.wait_ns for row in one)) / 1e9
         for before, one in pairs
     )
+
+
+def pace_text(ratio: float) -> str:
+    """How long a step is beside its prediction, in words.
+
+    >>> pace_text(1.36), pace_text(0.8), pace_text(13.0)
+    ('36% slower than predicted', '20% faster than predicted', '13 times as long as predicted')
+    """
+    if ratio >= _MANY_TIMES:
+        return f"{ratio:.3g} times as long as predicted"
+    way = f"{ratio - 1:.0%} slower" if ratio > 1 else f"{1 - ratio:.0%} faster"
+    return f"{way} than predicted"
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:

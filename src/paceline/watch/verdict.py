@@ -12,7 +12,7 @@ from paceline.values import dataclass
 from paceline.watch.events import RankEvents, RunEvents, StepRow
 from paceline.watch.expected import Expectation
 from paceline.watch.folder import Run, State
-from paceline.watch.steps import StepTimes, rounds, step_times
+from paceline.watch.steps import StepTimes, pace_text, rounds, step_times
 
 #: Share of a mean step from which a part is a difference worth a word.
 _NOTABLE_FRAC = 0.1
@@ -196,9 +196,8 @@ def _differences(
     found = []
     for line in ledger:
         if line.name == "step" and line.is_outside and line.predicted and line.measured:
-            ratio = line.measured / line.predicted.mid
-            way = f"{ratio - 1:.0%} slower" if ratio > 1 else f"{1 - ratio:.0%} faster"
-            found.append(f"a step is {way} than predicted, outside its interval")
+            pace = pace_text(line.measured / line.predicted.mid)
+            found.append(f"a step is {pace}, outside its interval")
     if crowded is not None and crowded > _NOTABLE_FRAC:
         found.append(
             f"the training thread stood {crowded:.0%} of its time in line for a core: other "

@@ -93,6 +93,36 @@ def test_copies_from_pageable_memory_are_seen(tmp_path: Path):
     assert said.gpu.copies_s > 0.0
 
 
+_EXCHANGES = """
+import os, torch
+torch.distributed.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+layers = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(8)])
+model = torch.nn.parallel.DistributedDataParallel(layers.cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for x in torch.utils.data.DataLoader(torch.randn(1 << 20, 1), batch_size=8):
+    loss = model(x.cuda().expand(-1, 4096)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_an_exchange_that_nothing_hides_is_seen(tmp_path: Path):
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU has nothing to exchange")
+    (tmp_path / "train.py").write_text(_EXCHANGES)
+    ranks = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    run = new_run([sys.executable, "-m", *ranks, str(tmp_path / "train.py")], folder=tmp_path)
+    said = diagnosis_of(run, *try_in_script(run, limit_s=10.0))
+    # Half a gigabyte of gradients for eight samples: hardly anything runs beside it.
+    assert said.gpu is not None
+    assert said.gpu.communication_s > 0.3 * said.gpu.step_s
+    assert "all-reduce" in [one.kind for one in said.causes]
+
+
 def cli(folder: Path, *words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "paceline", *words]
     environment = {**os.environ, "PACELINE_TRACE_WORKERS": str(WORKERS)}

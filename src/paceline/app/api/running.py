@@ -281,6 +281,9 @@ def runs_stop(name: str | None = None, *, runs: Path | None = None) -> Run:
             f"run {found.id} goes on {_PATIENCE_S:.0f} s after SIGTERM",
             hint=f"it may be saving; `kill -9 {found.pid}` ends it at once",
         )
+    while found.state == "unknown" and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_S / 5)  # Its watcher, if it has one, is about to write how it ended.
+        found = find_run(found.id, runs)
     return found
 
 

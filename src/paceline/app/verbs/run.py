@@ -143,9 +143,11 @@ def runs_follow(
 def runs_stop(name: _RunName = None, runs: common.Runs = None) -> Answer:
     """End a run as a scheduler would: SIGTERM, so that a script that saves can save."""
     from paceline.app.api.running import runs_stop as stop_run
+    from paceline.reporting.screens.runs import state_text
 
     found = stop_run(name, runs=runs)
-    return answer_of("run_stopped", found, f"run {found.id} runs no more: {found.state}")
+    said = f"run {found.id} runs no more: {state_text(found.state, found.status)}"
+    return answer_of("run_stopped", found, said)
 
 
 def _shown(summary: RunSummary) -> Answer:

@@ -21,6 +21,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "usd": format_usd,
 }
 _UNITS = {"usd": " USD"}
+_NOTHING_SEEN = "no step of PyTorch or Keras was seen in it"
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
@@ -33,7 +34,12 @@ def runs_table(runs: Sequence[Run]) -> Table:
             Column(title="command", min_width=20),
         ),
         rows=tuple(
-            (run.id, _state(run.state, run.status), run.started_at[:16], shlex.join(run.command))
+            (
+                run.id,
+                state_text(run.state, run.status),
+                run.started_at[:16],
+                shlex.join(run.command),
+            )
             for run in runs
         ),
     )
@@ -55,7 +61,7 @@ def ledger_table(summary: RunSummary) -> Table:
 
 def summary_lines(summary: RunSummary) -> Iterator[str]:
     """What is known of a run, beside its ledger."""
-    yield f"run {summary.id} · {_state(summary.state, summary.status)} · " + shlex.join(
+    yield f"run {summary.id} · {state_text(summary.state, summary.status)} · " + shlex.join(
         summary.command
     )
     if summary.job:
@@ -63,7 +69,7 @@ def summary_lines(summary: RunSummary) -> Iterator[str]:
     if summary.steps is not None:
         yield steps_line(summary)
     elif summary.num_ranks == 0:
-        yield "no step of PyTorch was seen in it"
+        yield _NOTHING_SEEN
     if summary.source:
         yield f"predicted from {summary.source}"
     elif summary.why_unpredicted:
@@ -111,11 +117,13 @@ def parts_text(steps: StepTimes) -> str:
 
 def verdict_lines(summary: RunSummary) -> Iterator[str]:
     """What the watcher says at the end: two lines, and what differs."""
-    words = [_state(summary.state, summary.status), *map(_beside, summary.ledger)]
+    words = [state_text(summary.state, summary.status), *map(_beside, summary.ledger)]
     if summary.steps is not None:
         words[1:1] = [f"{summary.steps.num_steps:,} steps"]
         words.append(parts_text(summary.steps))
     yield " · ".join(words)
+    if summary.num_ranks == 0:
+        yield f"  {_NOTHING_SEEN}"
     yield from (f"  {one}" for one in summary.differences)
     yield f"  kept as run {summary.id} · next: paceline runs show {summary.id}"
 
@@ -147,7 +155,8 @@ def _value(value: float | None, unit: str) -> str:
     return "" if value is None else _FORMATS[unit](value) + _UNITS.get(unit, "")
 
 
-def _state(state: str, status: int | None) -> str:
+def state_text(state: str, status: int | None) -> str:
+    """How a run stands, with the exit status or the signal that ended it."""
     if state != "failed" or status is None:
         return state
     return f"failed (status {status})" if status > 0 else f"ended by signal {-status}"
