@@ -247,7 +247,7 @@ def test_a_slow_rank_is_named():
     facts = {"world_size": 2}
     ranks = []
     for number, alone in enumerate((20.0, 35.0)):
-        rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"))
+        rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"), begin={"rank": number})
         blocks = [_block("own", 40.0), _block("no sync", alone), _block("accumulate 4", 37.0)] * 6
         rank.events = {"trials": [{**_FACTS, **facts}], "block": blocks}
         ranks.append(rank)
@@ -257,6 +257,20 @@ def test_a_slow_rank_is_named():
     assert causes[0].step_s.mid == pytest.approx(0.025, rel=1e-3)
     assert causes[1].step_s.mid == pytest.approx(0.037, rel=1e-3)
     assert causes[1].known_by == "tried"
+
+
+def test_a_slow_rank_alone_on_a_crowded_machine_takes_what_it_takes_on_a_calm_one():
+    ranks = []
+    # By itself the quick rank has ended long before the slow one: its window saw little of others.
+    quick = {"machine": [0.01, 0.02, 0.008, 0.0, 0.0], "cpu_ns": 8 * 1e6}
+    slow = {"machine": [0.4, 0.8, 0.16, 0.0, 0.0], "cpu_ns": 8 * 20e6, "stood_ms": 30.0}
+    for number, (alone_ms, seen) in enumerate(((1.0, quick), (20.0, slow))):
+        rank = RankEvents(path=Path(f"rank-{number}-1.jsonl"))
+        blocks = [_block("own", 25.0), _block("no sync", alone_ms, **seen)] * 3
+        rank.events = {"trials": [{**_FACTS, "world_size": 2}], "block": blocks}
+        ranks.append(rank)
+    for one in found_in(ranks).named("no sync"):
+        assert one.by_rank_s == pytest.approx((0.001, 0.020), rel=0.03)
 
 
 def test_a_rank_that_was_seen_alone_once_is_not_called_slow():

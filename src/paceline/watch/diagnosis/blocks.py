@@ -274,9 +274,13 @@ def _workers(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:
 
 
 def _core_seconds(row: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """What other programs and the script had of the cores in a block of all ranks."""
+    """What other programs and the script had of the cores in a block of all ranks.
+
+    Ranks that do not wait for each other end at their own time: the last one saw all of it.
+    """
     own_s = sum(e["machine"][2] for e in row)
-    return max(0.0, row[0]["machine"][1] - own_s), own_s
+    last = max(row, key=lambda e: float(e["machine"][0]))
+    return max(0.0, last["machine"][1] - own_s), own_s
 
 
 def _period(event: Mapping[str, Any], facts: Mapping[str, Any]) -> int:
