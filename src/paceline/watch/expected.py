@@ -35,7 +35,8 @@ class Expectation:
         parameter_bytes: Of the memory, parameters.
         optimizer_state_bytes: Of the memory, optimizer state.
         largest_batch: Most items of a microbatch that fit.
-        planned: Of a plan, how the job should run, in the words of `CapturedJob.words`; else None.
+        planned: Of a plan, how the job should run, in the words of `CapturedJob.words`, and on
+            which ``device``; else None.
     """
 
     source: str
@@ -51,9 +52,14 @@ class Expectation:
     largest_batch: int | None = None
     planned: Mapping[str, str] | None = None
 
-    def unplanned(self, job: CapturedJob) -> str:
-        """Where a script does not run as planned, in words; empty where it does."""
-        found = job.words
+    def unplanned(self, job: CapturedJob, device: str) -> str:
+        """Where a script does not run as planned, in words; empty where it does.
+
+        Args:
+            job: What was read out of it.
+            device: Where it runs, as the catalogue calls it; empty where that is not known.
+        """
+        found = {"ranks": "1", **job.words, "device": device or (self.planned or {}).get("device")}
         return ", ".join(
             f"{name} {found.get(name, 'unknown')} (planned {value})"
             for name, value in (self.planned or {}).items()
@@ -91,6 +97,8 @@ def _planned(plan: PlanFile, chosen: PlannedChoice) -> Mapping[str, str]:
         "batch": f"{microbatch}{times}",
         "precision": chosen.precision,
         "optimizer": plan.workload.optimizer or "",
+        "ranks": str(chosen.num_devices) * (chosen.num_devices > 1),
+        "device": chosen.place.device * (not chosen.shares),
     }
     return {name: value for name, value in said.items() if value}
 

@@ -33,8 +33,6 @@ class StepTimes:
         update_s: Mean, in the update.
         rest_s: What is left of the mean step.
         microbatches: Backward passes per step, at the median.
-        first_step_s: From the first batch to the end of the first step; None where no loader is
-            seen.
         losses: Of the last step, one per backward pass.
     """
 

@@ -11,7 +11,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
+from paceline.execution.machine.probe import match_device, probe_host
 from paceline.execution.machine.sensors import Reading, Sensors
 from paceline.planfile import Interval
 from paceline.watch.captured import CAPTURE_FILE, CapturedJob, read_capture
@@ -202,11 +204,11 @@ class Watcher:
             except PacelineError as error:
                 self.why_unpredicted = str(error)
             self._keep_expectation()
-        self._say(self._first_line())
+        self._say(self._first_line(device))
         if self.expectation is None:
             self._say(f"  not predicted: {self.why_unpredicted}")
 
-    def _first_line(self) -> str:
+    def _first_line(self, device: Mapping[str, Any]) -> str:
         assert self.job is not None
         from paceline.units import format_bytes, format_duration
 
@@ -214,7 +216,8 @@ class Watcher:
         expected = self.expectation
         if expected is None:
             return read
-        unplanned = expected.unplanned(self.job)
+        where = _device_name(device) if expected.planned else ""
+        unplanned = expected.unplanned(self.job, where)
         words = [read, *([f"not as planned: {unplanned}"] if unplanned else [])]
         if (step := expected.step_s) is not None:
             words.append(
@@ -239,6 +242,16 @@ class Watcher:
     def _keep_expectation(self) -> None:
         kept = asdict(self.expectation) if self.expectation else {_WHY: self.why_unpredicted}
         write_whole(self.run.folder / _EXPECTATION_FILE, json.dumps(kept) + "\n")
+
+
+def _device_name(device: Mapping[str, Any]) -> str:
+    """Where a rank runs, as the catalogue calls it; empty for a device that it does not have."""
+    devices = load_catalog().devices
+    if device.get("kind") != "cpu":
+        found = match_device(str(device.get("name")), device.get("memory_bytes"), devices)
+        return found.name if found else ""
+    cpu = probe_host().cpu_name
+    return found.name if (found := match_device(cpu, None, devices)) else cpu
 
 
 def read_expectation(folder: Path) -> Expectation | None:

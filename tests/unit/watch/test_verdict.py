@@ -91,11 +91,14 @@ def test_a_torn_expectation_is_none(tmp_path: Path, text: str):
 
 
 def test_a_script_that_does_not_run_as_planned_is_told():
-    planned = Expectation(source="a plan", planned={"batch": "4 × 2", "precision": "bf16"})
+    said = {"batch": "4 × 2", "precision": "bf16", "ranks": "2", "device": "T4"}
+    planned = Expectation(source="a plan", planned=said)
     job = CapturedJob(
         model="Net", num_parameters=1, batch=4, seq=None, optimizer="sgd", optimizer_class="SGD",
         precision="fp32", precision_note="float32", rewrite="", compiler="eager", microbatches=2,
         world_size=1, wrappers=(), num_workers=0, why_untraced="",
     )  # fmt: skip
-    assert planned.unplanned(job) == "precision fp32 (planned bf16)"
-    assert Expectation(source="none").unplanned(job) == ""
+    different = "precision fp32 (planned bf16), ranks 1 (planned 2)"
+    assert planned.unplanned(job, "T4") == different
+    assert planned.unplanned(job, "L4") == f"{different}, device L4 (planned T4)"
+    assert Expectation(source="none").unplanned(job, "T4") == ""

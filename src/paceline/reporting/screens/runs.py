@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from paceline.planfile import Interval
 from paceline.reporting.tables import Column, Table
-from paceline.units import format_bytes, format_duration, format_percent, format_usd
+from paceline.units import format_bytes, format_count, format_duration, format_percent, format_usd
 from paceline.watch.diagnosis.causes import Cause
 from paceline.watch.diagnosis.diagnosing import Diagnosis
 from paceline.watch.diagnosis.gpu_steps import GpuStep
@@ -173,7 +173,11 @@ def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
     if found.device_s is not None:
         waits_s = max(0.0, step - found.device_s)
         rate = found.loader_batches_per_s
-        says = "" if rate is None else f"   the loader alone delivers {rate:.3g} batches a second"
+        says = (
+            ""
+            if rate is None
+            else f"   the loader alone delivers {format_count(rate)} batches a second"
+        )
         yield _part("waiting for input", waits_s, step) + says
         yield _part("the rest", step - waits_s, step) + "   with its batch there already"
     if found.gpu is not None:
