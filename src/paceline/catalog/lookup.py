@@ -249,6 +249,8 @@ def _aliases(device: Device) -> Iterator[str]:
         yield _key(f"{bare} {device.num_sms} core")
     form = _FORM.search(bare)
     family = _key(family)
+    if form is None and device.form_factor.startswith("PCIe"):
+        yield from (f"{family}pcie", f"pcie{family}")
     sizes: tuple[str, ...] = ("",)
     if device.memory_bytes:
         size = _key(f"{device.memory_bytes / 1e9:g}g")

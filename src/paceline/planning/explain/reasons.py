@@ -218,11 +218,16 @@ def _tighter(search: Search, constraint: Constraint, best: int) -> str:
         return f"{text}, and nothing keeps a shorter one"
     name = candidate_name(search, winner)
     if name == candidate_name(search, best):
-        batch = int(search.forecast.batch[search.candidates.batch[winner]])
-        is_alone = int(search.candidates.num_devices[winner]) == 1
-        split = "" if is_alone else f" and {strategy_of(search, winner)}"
-        name = f"the same with batch {batch}{split}"
+        name = _other_way(search, winner, best)
     return f"{text}; below, {name} wins at {objective_text(search, winner)}"
+
+
+def _other_way(search: Search, row: int, best: int) -> str:
+    """What a candidate on the machines of the first choice does in another way."""
+    batches = search.forecast.batch[search.candidates.batch[[row, best]]]
+    split, known = strategy_of(search, row), strategy_of(search, best)
+    parts = [f"batch {batches[0]}"] if batches[0] != batches[1] else []
+    return " with ".join([*parts, *([str(split)] if split != known else [])]) or "another setting"
 
 
 def _break_even(search: Search, selection: Selection) -> str:
