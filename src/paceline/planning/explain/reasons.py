@@ -226,7 +226,7 @@ def _other_way(search: Search, row: int, best: int) -> str:
     """What a candidate on the machines of the first choice does in another way."""
     batches = search.forecast.batch[search.candidates.batch[[row, best]]]
     split, known = strategy_of(search, row), strategy_of(search, best)
-    parts = [f"batch {batches[0]}"] if batches[0] != batches[1] else []
+    parts = [f"batch {batches[0]:.0f}"] if batches[0] != batches[1] else []
     return " with ".join([*parts, *([str(split)] if split != known else [])]) or "another setting"
 
 
