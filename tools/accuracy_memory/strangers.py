@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from accuracy_time.band import band_lines
 from paceline.catalog.load import load_catalog
 from paceline.parallelism.memory.memory_fit import peak_log_sigma
 from paceline.scoring.answers import Answer
@@ -127,13 +128,11 @@ def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
         widths = spreads(used[used.origin != source])
         covered = is_covered(part[part.log_ratio.notna()], widths)
         if len(covered) >= MIN_ROWS:
-            inside.append(float(covered.mean()))
+            inside.append(part.loc[covered.index].assign(covered=covered))
         yield _memory_line(str(source), part, covered)
     yield _memory_line("all", used, None)
-    good = sum(0.75 <= one <= 0.85 for one in inside)
     yield ""
-    yield f"Of {len(inside)} sources {good} are covered at 75 to 85 %, and"
-    yield f"{sum(one > 0.85 for one in inside)} more often."
+    yield from band_lines(inside)
 
 
 def is_covered(rows: pd.DataFrame, widths: Mapping[str, float]) -> pd.Series:

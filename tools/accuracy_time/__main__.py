@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from accuracy_time.band import band_lines
 from accuracy_time.widths import MIN_ROWS, between, coverage
+from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.assumed import widening
 
 CAUSES = Path(__file__).with_name("causes.md")
@@ -51,7 +53,7 @@ def read_rows(folder: Path) -> pd.DataFrame:
 
 def source_lines(rows: pd.DataFrame) -> Iterator[str]:
     """One line per source and task, judged by the widths that the other sources ask for."""
-    told = rows[rows.is_told]
+    told, judged = rows[rows.is_told], []
     yield "| source | task | rows | told | ratio | median | p90 | width | coverage | left out |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     for (source, task), part in rows.groupby(["source_name", "task"], sort=False):
@@ -60,13 +62,17 @@ def source_lines(rows: pd.DataFrame) -> Iterator[str]:
             continue
         error = np.expm1(mine.log_error.abs())
         width = np.exp(1.2816 * mine.sigma.median())
+        sigma = _sigma_of_others(mine, told[told.source_name != source])
+        judged.append(mine.assign(covered=mine.log_error.abs() <= Z_80 * sigma))
         mark = " (in the fit)" if source in FITTED else ""
         yield (
             f"| {source}{mark} | {task} | {len(part):,} | {len(mine) / len(part):.0%} "
             f"| {np.exp(mine.log_error.median()):.2f} | {error.median():.1%} "
             f"| {error.quantile(0.9):.0%} | ×/÷ {width:.2f} | {coverage(mine, mine.sigma):.0%} "
-            f"| {coverage(mine, _sigma_of_others(mine, told[told.source_name != source])):.0%} |"
+            f"| {coverage(mine, sigma):.0%} |"
         )
+    yield ""
+    yield from band_lines(judged)
 
 
 def _sigma_of_others(mine: pd.DataFrame, others: pd.DataFrame) -> pd.Series:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from accuracy_time.band import band_lines, chance_in_band
 from accuracy_time.together import common, surprise, width
 from accuracy_time.widths import between, coverage
 
@@ -62,3 +63,14 @@ def test_a_share_that_all_pairs_have_is_found_and_surprises_least():
 
 def test_a_width_holds_four_of_five():
     assert width(pd.Series(normal(0.2, 20_000))) == pytest.approx(0.2, rel=0.02)
+
+
+def test_right_widths_rarely_lie_in_the_band_where_rows_of_a_model_err_alike():
+    """Chances of a band are those that draws have; a source of one model cannot lie in it."""
+    drawn = np.random.default_rng(3).binomial(40, 0.8, 200_000) / 40
+    assert chance_in_band(40) == pytest.approx(((drawn >= 0.75) & (drawn <= 0.85)).mean(), abs=0.01)
+    source = pd.DataFrame({"model": ["a"] * 10, "covered": [True] * 8 + [False] * 2})
+    said = " ".join(band_lines([source, source]))
+    assert "Of 2 sources 2 are covered" in said
+    assert "0.6 would be" in said
+    assert "0.0 if all rows" in said
