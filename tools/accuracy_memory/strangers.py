@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
 from accuracy_time.band import band_lines
+
 from paceline.catalog.load import load_catalog
 from paceline.parallelism.memory.memory_fit import peak_log_sigma
 from paceline.scoring.answers import Answer
