@@ -239,7 +239,7 @@ def _stood_ns(row: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> lis
             theirs_ns = share * 1e9 * max(0.0, e["machine"][3]) / workers
             lost_ns = min(waited_ns + sum(stood_ns), theirs_ns)
             stood_ns = [lost_ns / len(stood_ns)] * len(stood_ns)
-        elif len(row) > 1:
+        elif len(row) > 1 and e.get("settings", {}).get("sync", True):
             idle_ns = sum(e["steps"]) - e.get("cpu_ns", 0)
             stood_ns = [min(idle_ns, ranks_ns) / len(stood_ns)] * len(stood_ns)
         found.append(stood_ns)

@@ -546,7 +546,9 @@ def _ranks(found: Found) -> Iterator[Cause]:
         ]
         share = found.share("no sync")
         chance_s = 0.0 if share is None else own_s * (share.high - share.mid)
-        promised = _less(found, slow_s - others_s, doubt_s=max(chance_s, _doubt(later_s)))
+        # No step is shorter than what the others take by themselves.
+        gained_s = min(slow_s, own_s) - others_s
+        promised = _less(found, gained_s, doubt_s=max(chance_s, _doubt(later_s)))
         yield _cause(found, "slow-rank", text, remedy, promised, "predicted", is_work=True)
     comm_s = own_s - slow_s
     if comm_s > 0:
