@@ -61,6 +61,11 @@ def test_what_a_record_cannot_say_is_refused(tmp_path: Path, changed: dict[str, 
         record_of_run(_run(tmp_path, **changed))
 
 
+@pytest.mark.parametrize(("seen", "kept"), [(False, False), (True, None), (None, None)])
+def test_the_layout_of_images_is_kept(tmp_path: Path, seen: bool | None, kept: bool | None):
+    assert record_of_run(_run(tmp_path, channels_last=seen)).channels_last is kept
+
+
 def test_a_run_on_a_gpu_corrects_the_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -23,7 +23,7 @@ _AUTOCAST = {"bfloat16": "bf16", "float16": "fp16"}
 #: Weights in half width without a copy in full.
 _PURE = "training_format=pure"
 #: Images as PyTorch lays them out where nothing is said; a prediction takes the better layout.
-_CHANNELS_FIRST = "channels_last=no"
+CHANNELS_FIRST = "channels_last=no"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def _precision(seen: Mapping[str, Any]) -> tuple[str, str, str]:
 def _layout(facts: Mapping[str, Any]) -> str:
     """What an eager script does otherwise with its images; a compiler chooses for itself."""
     is_first = facts.get("channels_last") is False and facts["compiler"] == "eager"
-    return _CHANNELS_FIRST if is_first else ""
+    return CHANNELS_FIRST if is_first else ""
 
 
 def workload_of(job: CapturedJob, report: Mapping[str, Any], *, name: str) -> Workload:

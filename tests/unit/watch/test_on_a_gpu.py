@@ -123,9 +123,13 @@ def test_an_exchange_that_nothing_hides_is_seen(tmp_path: Path):
     assert "all-reduce" in [one.kind for one in said.causes]
 
 
-def cli(folder: Path, *words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+def cli(
+    folder: Path, *words: str, timeout_s: float = 120.0, runs: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "paceline", *words]
     environment = {**os.environ, "PACELINE_TRACE_WORKERS": str(WORKERS)}
+    if runs is not None:
+        environment["PACELINE_RUNS"] = str(runs)
     source = str(Path(paceline.__file__).parents[1])
     environment["PYTHONPATH"] = os.pathsep.join([source, environment.get("PYTHONPATH", "")])
     return subprocess.run(
@@ -161,6 +165,15 @@ def test_doctor_looks_at_the_gpu(tmp_path: Path):
     answer = json.loads(found.stdout)
     assert found.returncode in (0, 1)
     assert answer
+
+
+def test_a_run_here_is_a_measurement(tmp_path: Path):
+    words = script("on_a_gpu.py", "conv", "--size", "64", "--steps", "300", "--on-the-device")
+    assert cli(tmp_path, "run", "--runs", "runs", "--", *words).returncode == 0
+    learned = ("calibrate", "--run", next((tmp_path / "runs").iterdir()).name, "--out", "own.json")
+    found = cli(tmp_path, *learned, runs=tmp_path / "runs")
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "own.json").exists()
 
 
 _IDLES = """

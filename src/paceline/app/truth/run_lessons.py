@@ -13,7 +13,7 @@ from paceline.execution.conditions import fingerprint
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store, default_store_folder
 from paceline.model.graph.store import read_workload
-from paceline.watch.captured import MODEL_FILE, CapturedJob, read_capture
+from paceline.watch.captured import CHANNELS_FIRST, MODEL_FILE, CapturedJob, read_capture
 from paceline.watch.events import RankEvents, read_run
 from paceline.watch.folder import Run
 from paceline.watch.steps import busy_times_s
@@ -84,6 +84,7 @@ def _record(run: Run, job: CapturedJob, rank: RankEvents, samples_s: Sequence[fl
         batch_per_device=job.batch,
         seq=job.seq,
         input_data="real",
+        channels_last=False if CHANNELS_FIRST in job.rewrite else None,
         samples_s=tuple(samples_s),
         mode="step",
         machine=fingerprint(),
