@@ -112,3 +112,17 @@ def test_machines_are_assumed_where_all_for_rent_are_too_few(
     few, many = found.curve.points
     assert many.items_per_s > 0.6 * counts[1] / counts[0] * few.items_per_s
     assert any("as assumed" in words for words in found.assumptions)
+
+
+@pytest.mark.parametrize("batch", [1024, 8192])
+def test_rows_of_a_table_are_taken_in_as_large_microbatches_as_a_stated_layout_takes(
+    batch: int,
+) -> None:
+    """Tables of 105 GB over eight devices: each microbatch passes over their gradients."""
+    ways = {"device": "H100 SXM5 80GB", "counts": (8,), "batch": batch, "optimizer": "sgd"}
+    model = "published_tables:dlrm_dcnv2"
+    found, stated = (
+        scale(model, as_of=DAY, **ways, **more).curve.points[0]
+        for more in ({}, {"strategy": "tp8"})
+    )
+    assert found.items_per_s > 0.8 * stated.items_per_s

@@ -59,6 +59,8 @@ from paceline.values import dataclass
 CONTEXT_PART_TOKENS = 2048
 #: Microbatch sizes tried, items per data-parallel rank.
 MICROBATCHES = (1, 2, 4, 8, 16, 32)
+#: The same of what has small items, such as rows of a table.
+_LARGE_MICROBATCHES = (128, 512, 2048, 8192, 32_768, 131_072)
 _CHUNKS = (2, 4)
 #: A strategy that cuts sequences must be faster by this factor than one that does not.
 CONTEXT_MARGIN = 1.02
@@ -165,6 +167,16 @@ class FoundStrategies:
     def __len__(self) -> int:
         """Number of strategies."""
         return len(self.strategies)
+
+
+def microbatch_sizes(most: int, of_a_node: int) -> list[int]:
+    """Sizes to try, large ones where the devices of a node have so many items together.
+
+    >>> microbatch_sizes(8, 64), microbatch_sizes(8192, 600)[-3:]
+    ([1, 2, 4, 8], [32, 128, 512])
+    """
+    small = [size for size in MICROBATCHES if size <= most]
+    return small + [size for size in _LARGE_MICROBATCHES if size <= of_a_node]
 
 
 def prepare_search(

@@ -14,7 +14,7 @@ from paceline.model.graph.graph import IntArray
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import at_count, does_not_fit
 from paceline.parallelism.legality import check_batch
-from paceline.parallelism.search import MICROBATCHES
+from paceline.parallelism.search import microbatch_sizes
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
@@ -423,11 +423,11 @@ def _with_searched(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[
     searched = [one for one in found if isinstance(one, _Searchable) and one.is_searched]
     if not searched or len(asked.job.workload.passes) != 1:
         return [_replicas_of(one) for one in found]
-    most = rule.global_batch or rule.batch_per_device or 1
+    most, full = rule.global_batch or rule.batch_per_device or 1, asked.cluster.devices_per_node
+    each = max(one.global_batch // one.count for one in searched)
     search = StrategySearch.of(
         asked.job, asked.machine(1), capacity_bytes=asked.cluster.capacity_bytes,
-        microbatches=[size for size in MICROBATCHES if size <= most],
-        calibration=asked.calibration,
+        microbatches=microbatch_sizes(most, each * full), calibration=asked.calibration,
     )  # fmt: skip
     better = {one.count: _searched(asked, search, one) for one in searched}
     found = [_replicas_of(one) for one in found]
