@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from datetime import date, timedelta
 from functools import cache
@@ -337,6 +338,17 @@ def test_an_impossible_deadline_says_what_it_excludes_and_what_would_do():
         planned("resnet50", deadline_s=1.0)
     assert "nearest is" in caught.value.hint
     assert caught.value.exit_code == 4
+
+
+def test_a_deadline_below_the_set_up_says_so_and_names_no_dear_machine():
+    with pytest.raises(NoOfferError) as caught:
+        planned("mnist-cnn", deadline_s=60.0)
+    assert "setting up a machine alone takes 10.0 min" in caught.value.hint
+    cost_usd = float(re.search(r"at ([\d.,]+) USD", caught.value.hint)[1].replace(",", ""))
+    assert cost_usd < 100.0 * planned("mnist-cnn", deadline_s=3600.0).choices[0].cost_usd.mid
+    with pytest.raises(NoOfferError) as short:
+        planned("resnet50", deadline_s=605.0)
+    assert "setting up" not in short.value.hint
 
 
 def test_what_the_hint_of_an_impossible_goal_proposes_is_possible():

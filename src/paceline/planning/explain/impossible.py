@@ -30,6 +30,7 @@ from paceline.stack.devices import compiler_elsewhere
 from paceline.units import format_bytes, format_duration, format_percent
 
 _NUM_NAMED = 3
+_ALIKE_LOG = 0.05
 
 
 def check_possible(search: Search, catalog: Catalog) -> None:
@@ -225,20 +226,32 @@ def _no_goal_kept(search: Search) -> NoOfferError:
     )
     return NoOfferError(
         f"no offer keeps the goal at a chance of {format_percent(search.goal.confidence)}: {kills}",
-        hint=f"nearest is {candidate_name(search, nearest)} at {cost_text(search, nearest)} and "
+        hint=f"{_setup_words(search)}nearest is {candidate_name(search, nearest)} at {cost_text(search, nearest)} and "
         f"{speed_text(search, nearest)}; it keeps {loosened}",
     )
 
 
+def _setup_words(search: Search) -> str:
+    """That no device is fast enough, where a deadline is shorter than the set-up alone."""
+    deadlines = [c for c in search.constraints if c.option == "--deadline"]
+    least_s = min((float(c.fixed[search.is_ranked].min()) for c in deadlines), default=0.0)
+    if not deadlines or least_s < deadlines[0].limit:
+        return ""
+    return f"setting up a machine alone takes {format_duration(round(least_s))}; "
+
+
 def nearest_row(search: Search) -> int:
-    """Ranked candidate whose constraints need the least loosening, in total of logs."""
+    """The best ranked candidate of those whose constraints need the least loosening.
+
+    Loosening is counted in total of logs, and what differs by less than a twentieth is alike.
+    """
     excess = sum(
         (np.log(np.maximum(_known(c.value) / c.limit, 1.0)) for c in search.constraints),
         start=np.zeros(len(search.candidates)),
     )
     rows = np.flatnonzero(search.is_ranked)
-    order = np.lexsort((search.objective[rows], excess[rows]))
-    return int(rows[order[0]])
+    alike = rows[excess[rows] <= excess[rows].min() + _ALIKE_LOG]
+    return int(alike[search.objective[alike].argmin()])
 
 
 def _known(values: np.ndarray) -> np.ndarray:
