@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from paceline.model.graph.block_names import blocks_of_ops, flow_of_blocks, is_numbered, own_blocks
@@ -20,6 +22,8 @@ from paceline.model.graph.program import OUTLIVES, BoolArray, Program
 
 _NUM_OWNERS = len(Owner)
 _NUM_LARGEST = 8
+#: Monomials in which the length stands.
+_WITH_LENGTH = (2, 3, 4, 5, 7, 8)
 #: Points at which the peak is looked for: every batch and length up to 32, then in steps of 19 %.
 _GRID = distinct(np.concatenate((np.arange(1, 33), np.round(2 ** np.arange(5, 21, 0.25)))))
 _BATCHES = monomials(_GRID, 1.0)
@@ -51,8 +55,8 @@ def live_bytes(program: Program) -> tuple[FloatArray, FloatArray]:
     num_bytes = stores.num_bytes()
     cell = np.concatenate((start, end)) * _NUM_OWNERS + np.tile(stores.owner, 2)
     size = (num_ops + 1) * _NUM_OWNERS
-    live = np.empty((num_ops + 1, _NUM_OWNERS, NUM_MONOMIALS))
-    for index in range(NUM_MONOMIALS):
+    live = np.zeros((num_ops + 1, _NUM_OWNERS, NUM_MONOMIALS))
+    for index in _used_columns(num_bytes).tolist():
         column = num_bytes[:, index]
         changes = np.bincount(cell, np.concatenate((column, -column)), size)
         live[:, :, index] = np.cumsum(changes.reshape(num_ops + 1, _NUM_OWNERS), axis=0)
@@ -134,8 +138,10 @@ def is_weight_copy(program: Program) -> BoolArray:
     casting &= program.ops.kind == OpKind.CAST
     copies = np.zeros(len(program.stores), dtype=np.bool_)
     copies[program.writes.storage[casting[program.writes.op]]] = True
-    is_constant = ~program.stores.elements[:, 1:].any(axis=1)
-    return np.asarray(copies & is_constant & (program.stores.owner == Owner.ACTIVATION))
+    copies &= program.stores.owner == Owner.ACTIVATION
+    rows = np.flatnonzero(copies)
+    copies[rows] = ~program.stores.elements[rows, 1:].any(axis=1)  # As large at every batch.
+    return copies
 
 
 def _weight_copies(program: Program, rows: IntArray) -> FloatArray:
@@ -150,12 +156,18 @@ def _weight_copies(program: Program, rows: IntArray) -> FloatArray:
 def _possible_peaks(by_owner: FloatArray) -> IntArray:
     """Moments that are the maximum at some point, whatever is sharded away."""
     found = [np.zeros(0, dtype=np.int64)]
+    columns = _used_columns(by_owner.reshape(-1, NUM_MONOMIALS))
+    of_owner = [np.ascontiguousarray(by_owner[:, owner, columns].T) for owner in Owner]
     for removed in _REMOVED:
-        kept = [owner for owner in Owner if owner not in removed]
-        total = by_owner[:, kept].sum(axis=1)
+        total = np.sum([of_owner[owner] for owner in Owner if owner not in removed], axis=0)
         candidates = _local_maxima(total)
-        found.append(candidates[_maxima_on_grid(total[candidates])])
+        found.append(candidates[_maxima_on_grid(total[:, candidates], columns)])
     return distinct(np.concatenate(found))
+
+
+def _used_columns(values: FloatArray) -> IntArray:
+    """Monomials of which any row has some, (num_used,)."""
+    return np.flatnonzero([values[:, index].any() for index in range(values.shape[1])])
 
 
 def _fullest(by_owner: FloatArray, part: IntArray) -> IntArray:
@@ -172,22 +184,23 @@ def _fullest(by_owner: FloatArray, part: IntArray) -> IntArray:
 
 
 def _local_maxima(total: FloatArray) -> IntArray:
-    """Drop moments next to one that is nowhere smaller."""
-    change = np.diff(total, axis=0)
-    rises, falls = (change >= 0).all(axis=1), (change <= 0).all(axis=1)
-    keep = np.ones(len(total), dtype=bool)
+    """Drop moments next to one that is nowhere smaller; ``total`` is (num_columns, num_ops)."""
+    change = np.diff(total, axis=1)
+    rises, falls = (change >= 0).all(axis=0), (change <= 0).all(axis=0)
+    keep = np.ones(total.shape[1], dtype=bool)
     keep[:-1] &= ~rises
     keep[1:] &= ~(falls & ~rises)
     return np.flatnonzero(keep)
 
 
-def _maxima_on_grid(total: FloatArray) -> IntArray:
-    seq_columns = total[:, [2, 3, 4, 5, 7, 8]].any()
-    grid = _plane() if seq_columns else _BATCHES
-    used = total.any(axis=0)
-    return distinct(np.argmax(grid[:, used] @ total[:, used].T, axis=1))
+def _maxima_on_grid(total: FloatArray, columns: IntArray) -> IntArray:
+    used = total.any(axis=1)
+    has_length = np.isin(columns[used], _WITH_LENGTH).any()
+    grid = _plane() if has_length else _BATCHES
+    return distinct(np.argmax(grid[:, columns[used]] @ total[used], axis=1))
 
 
+@cache
 def _plane() -> FloatArray:
     coarse = _GRID[::3]
     batch, seq = np.meshgrid(coarse, coarse)

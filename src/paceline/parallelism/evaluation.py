@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.training_state import TrainingState
-from paceline.parallelism.rank_memory import Owned, rank_memory, splits
+from paceline.parallelism.rank_memory import Owned, RankMemory, rank_memory, splits
 from paceline.parallelism.replicas.data_parallel import data_parallel_step, summed_over_replicas_s
-from paceline.parallelism.schedule.pipeline_timing import PipelineTimes, distinct_pipelines
+from paceline.parallelism.schedule.pipeline_timing import (
+    Pipelines,
+    PipelineTimes,
+    distinct_pipelines,
+)
 from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.steps import Steps
 from paceline.values import dataclass
@@ -40,8 +45,83 @@ class StrategyEvaluation:
     allocated_bytes: FloatArray
 
 
-#: What has no link takes for ever, and what is made of that is not known.
-@np.errstate(invalid="ignore")
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WeighedStrategies:
+    """Strategies whose memory is known, and whose schedules were not played yet.
+
+    Attributes:
+        table: Strategies.
+        variants: What their ``variant`` points into.
+        fabric: The cluster.
+        has_optimizer: Whether devices keep and run the optimizer, or a host does.
+        pipelines: Of the table.
+        memory: Of each strategy.
+    """
+
+    table: StrategyTable
+    variants: Sequence[Variant]
+    fabric: ClusterLinks
+    has_optimizer: bool
+    pipelines: Pipelines
+    memory: RankMemory
+
+    def take(self, rows: IntArray) -> WeighedStrategies:
+        """Some of them, in this order."""
+        return replace(
+            self,
+            table=self.table.take(rows),
+            pipelines=self.pipelines.take(rows),
+            memory=self.memory.take(rows),
+        )
+
+    # What has no link takes for ever, and what is made of that is not known.
+    @np.errstate(invalid="ignore")
+    def evaluated(self) -> StrategyEvaluation:
+        """What they cost, by playing their schedules."""
+        table, variants, memory = self.table, self.variants, self.memory
+        times = self.pipelines.times().take(self.pipelines.of_row)
+        updated = TrainingState(_sum(_updated(table, part) for part in memory.owned))
+        host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
+        rates = np.array([v.costs.update_bytes_per_s for v in variants])[table.variant]
+        device_s = updated.update / rates * self.has_optimizer
+        late_s = np.array([v.costs.update_late_s for v in variants])[table.variant] / table.pp
+        update_s = device_s + np.maximum(host_s - times.ahead_s, 0.0)
+        update_s = np.maximum(update_s, late_s * self.has_optimizer)
+        bare_s = exposed_s(table, times, memory.owned, self.fabric)
+        columns = {
+            "step_s": times.all_s + update_s + bare_s,
+            "bubble_s": times.bubble_s,
+            "tensor_s": times.tensor_s,
+            "exposed_s": bare_s,
+            "communication_s": times.tensor_s + bare_s,
+            "update_s": update_s,
+            "backward_s": times.backward_s,
+            "memory_mid_bytes": memory.process_mid_bytes,
+            "memory_high_bytes": memory.process_high_bytes,
+            "last_memory_frac": memory.last_frac,
+        }
+        return StrategyEvaluation(
+            steps=Steps.of(len(table), columns),
+            updated=updated,
+            state_bytes=memory.state_bytes,
+            kept_bytes=memory.kept_bytes,
+            allocated_bytes=memory.allocated_bytes,
+        )
+
+
+def weighed_strategies(
+    table: StrategyTable, variants: Sequence[Variant], fabric: ClusterLinks, *,
+    has_optimizer: bool = True,
+) -> WeighedStrategies:  # fmt: skip
+    """The memory of every row of a table; arguments are those of `evaluate_strategies`."""
+    pipelines = distinct_pipelines(table, variants, fabric)
+    memory = rank_memory(table, variants, pipelines, fabric, has_optimizer=has_optimizer)
+    return WeighedStrategies(
+        table=table, variants=variants, fabric=fabric, has_optimizer=has_optimizer,
+        pipelines=pipelines, memory=memory,
+    )  # fmt: skip
+
+
 def evaluate_strategies(
     table: StrategyTable, variants: Sequence[Variant], fabric: ClusterLinks, *,
     has_optimizer: bool = True,
@@ -56,53 +136,8 @@ def evaluate_strategies(
         fabric: The cluster.
         has_optimizer: Whether devices keep and run the optimizer, or a host does.
     """
-    pipelines = distinct_pipelines(table, variants, fabric)
-    memory = rank_memory(table, variants, pipelines, fabric, has_optimizer=has_optimizer)
-    times = pipelines.times().take(pipelines.of_row)
-    updated = TrainingState(_sum(_updated(table, part) for part in memory.owned))
-    host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
-    rates = np.array([v.costs.update_bytes_per_s for v in variants])[table.variant]
-    device_s = updated.update / rates * has_optimizer
-    late_s = np.array([v.costs.update_late_s for v in variants])[table.variant] / table.pp
-    update_s = device_s + np.maximum(host_s - times.ahead_s, 0.0)
-    update_s = np.maximum(update_s, late_s * has_optimizer)
-    bare_s = exposed_s(table, times, memory.owned, fabric)
-    columns = {
-        "step_s": times.all_s + update_s + bare_s,
-        "bubble_s": times.bubble_s,
-        "tensor_s": times.tensor_s,
-        "exposed_s": bare_s,
-        "communication_s": times.tensor_s + bare_s,
-        "update_s": update_s,
-        "backward_s": times.backward_s,
-        "memory_mid_bytes": memory.process_mid_bytes,
-        "memory_high_bytes": memory.process_high_bytes,
-        "last_memory_frac": memory.last_frac,
-    }
-    return StrategyEvaluation(
-        steps=Steps.of(len(table), columns),
-        updated=updated,
-        state_bytes=memory.state_bytes,
-        kept_bytes=memory.kept_bytes,
-        allocated_bytes=memory.allocated_bytes,
-    )
-
-
-def strategy_memory_bytes(
-    table: StrategyTable, variants: Sequence[Variant], fabric: ClusterLinks, *,
-    has_optimizer: bool = True,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """Memory alone, median and bound, as `evaluate_strategies` has it, without playing a schedule.
-
-    Args:
-        table: Strategies.
-        variants: What their ``variant`` points into.
-        fabric: The cluster.
-        has_optimizer: Whether devices keep the optimizer, or a host does.
-    """
-    pipelines = distinct_pipelines(table, variants, fabric)
-    memory = rank_memory(table, variants, pipelines, fabric, has_optimizer=has_optimizer)
-    return memory.process_mid_bytes, memory.process_high_bytes
+    weighed = weighed_strategies(table, variants, fabric, has_optimizer=has_optimizer)
+    return weighed.evaluated()
 
 
 def _sum(parts: Iterable[FloatArray]) -> FloatArray:

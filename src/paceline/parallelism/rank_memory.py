@@ -43,6 +43,13 @@ class Owned:
     shards: IntArray
     stride: IntArray
 
+    def take(self, rows: IntArray) -> Owned:
+        """That of some strategies."""
+        return Owned(
+            state=TrainingState(self.state.values[:, rows]), copies=self.copies[rows],
+            shards=self.shards[rows], stride=self.stride[rows],
+        )  # fmt: skip
+
     @property
     def most(self) -> TrainingState:
         """Each part of the rank that has most of it, (num_parts, num_strategies)."""
@@ -70,6 +77,12 @@ class RankMemory:
     process_mid_bytes: FloatArray
     process_high_bytes: FloatArray
     owned: tuple[Owned, ...]
+
+    def take(self, rows: IntArray) -> RankMemory:
+        """That of some strategies."""
+        names = [name for name in RankMemory.__slots__ if name != "owned"]
+        taken = {name: getattr(self, name)[rows] for name in names}
+        return RankMemory(**taken, owned=tuple(one.take(rows) for one in self.owned))
 
 
 def rank_memory(
@@ -123,25 +136,33 @@ def rank_memory(
     )
 
 
-def least_state_bytes(table: StrategyTable, variants: Sequence[Variant]) -> FloatArray:
-    """What the fullest rank of each strategy holds at least: stages that share all state evenly.
+def least_rank_bytes(
+    table: StrategyTable, variants: Sequence[Variant], recomputes: npt.NDArray[np.bool_], *,
+    has_optimizer: bool = True,
+) -> FloatArray:  # fmt: skip
+    """What the fullest rank of each strategy holds at least: stages that share it all evenly.
 
-    Parameters and optimizer state are there at all times. Stages hold gradients besides while they
-    update; a rank without others may have freed some of them.
+    Parameters and optimizer state are there at all times. What forward keeps of a microbatch is
+    there when its backward begins, unless it is made again; stages hold gradients while they
+    update. A rank without others may have freed some of them, and gradients may take the place of
+    activations.
 
     Args:
         table: Strategies.
-        variants: What their ``variant`` points into; what is recomputed does not matter.
+        variants: What their ``variant`` points into, of ranks that recompute nothing.
+        recomputes: Which strategies do, (num_strategies,).
+        has_optimizer: Whether devices keep the optimizer, or a host does.
     """
     owned = evenly_owned(table, variants)
-    shares = [_Shares.of(table, part, has_optimizer=True) for part in owned]
-    kept = (
-        one.state.weight * share.weight
-        + one.state.optimizer * share.optimizer
-        + one.state.gradient * share.gradient * (table.pp > 1)[:, None]
-        for one, share in zip(owned, shares, strict=True)
+    shares = [_Shares.of(table, part, has_optimizer=has_optimizer) for part in owned]
+    parts = list(zip(owned, shares, strict=True))
+    lasting = np.sum(
+        [o.state.weight * s.weight + o.state.optimizer * s.optimizer for o, s in parts], axis=0
     )
-    return np.asarray(np.sum(list(kept), axis=0)[:, 0])
+    gradients = np.sum([o.state.gradient * s.gradient for o, s in parts], axis=0)[:, 0]
+    saved = np.stack([one.costs.saved_bytes.sum(axis=1) for one in variants])
+    activations = saved[table.variant, table.point] / table.pp * ~recomputes
+    return np.asarray(lasting[:, 0] + np.maximum(gradients * (table.pp > 1), activations))
 
 
 def evenly_owned(table: StrategyTable, variants: Sequence[Variant]) -> tuple[Owned, ...]:

@@ -22,7 +22,7 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.costs import Checkpointing, Configuration
 from paceline.model.graph.graph import FloatArray, Graph, IntArray
-from paceline.parallelism.evaluation import evaluate_strategies, strategy_memory_bytes
+from paceline.parallelism.evaluation import WeighedStrategies, weighed_strategies
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallelism.lower_bounds import least_steps_s
 from paceline.parallelism.memory.memory_fit import (
@@ -32,7 +32,7 @@ from paceline.parallelism.memory.memory_fit import (
     quantile_bytes,
 )
 from paceline.parallelism.offload import Host, host_bytes, offloaded
-from paceline.parallelism.rank_memory import least_state_bytes
+from paceline.parallelism.rank_memory import least_rank_bytes
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import (
     KINDS,
@@ -278,7 +278,6 @@ def search_strategies(
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
     least_bytes = _least_bytes(space, table)
-    can_fit = table.take(np.flatnonzero(least_bytes <= space.capacity_bytes))
 
     def on_device(part: StrategyTable) -> _Evaluated:
         return _fitting(space, part)
@@ -287,10 +286,12 @@ def search_strategies(
         return _with_optimizer_on_host(space, part, min(per_node, num_devices))
 
     per_node = space.fabric.devices_per_node
-    found = _fastest(space, can_fit, num_best, on_device)
+    found = _fastest(space, _small_enough(space, table, least_bytes), num_best, on_device)
     if found is not None:
         return found
-    found = None if space.host is None else _fastest(space, table, num_best, on_host)
+    if space.host is not None:
+        beside = _small_enough(space, table, _least_bytes(space, table, has_optimizer=False))
+        found = _fastest(space, beside, num_best, on_host)
     if found is None:
         raise DoesNotFitError(
             f"the best of {len(table)} strategies needs "
@@ -363,7 +364,9 @@ def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
     return least_steps_s(own, kinds, space.variants_of(places), space.fabric)
 
 
-def _least_bytes(space: SearchSpace, table: StrategyTable) -> FloatArray:
+def _least_bytes(
+    space: SearchSpace, table: StrategyTable, *, has_optimizer: bool = True
+) -> FloatArray:
     """Bounds below the memory that a device must have; none where less than half a chance counts.
 
     What is needed at half a chance is the median, which is above what is there in any case.
@@ -371,7 +374,16 @@ def _least_bytes(space: SearchSpace, table: StrategyTable) -> FloatArray:
     if space.memory_confidence < 0.5:
         return np.zeros(len(table))
     own, places = _plain(space, table)
-    return least_state_bytes(own, space.variants_of(places))
+    recomputes = np.array([one.checkpointing != "none" for one in space.kinds])[table.variant]
+    variants = space.variants_of(places)
+    return least_rank_bytes(own, variants, recomputes, has_optimizer=has_optimizer)
+
+
+def _small_enough(
+    space: SearchSpace, table: StrategyTable, least_bytes: FloatArray
+) -> StrategyTable:
+    """Strategies that may fit."""
+    return table.take(np.flatnonzero(least_bytes <= space.capacity_bytes))
 
 
 def _smallest_bytes(space: SearchSpace, table: StrategyTable, least_bytes: FloatArray) -> float:
@@ -381,47 +393,45 @@ def _smallest_bytes(space: SearchSpace, table: StrategyTable, least_bytes: Float
         rows = order[start : start + _FIRST_ROWS]
         if least_bytes[rows[0]] >= smallest:
             break
-        part, variants = _used(space, table.take(rows))
-        smallest = min(smallest, float(_needed_bytes(space, part, variants).min()))
+        needed_bytes = _needed_bytes(space, _weighed(space, table.take(rows)))
+        smallest = min(smallest, float(needed_bytes.min()))
     return smallest
 
 
-def _used(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, tuple[Variant, ...]]:
-    """The table over its own variants alone."""
+def _weighed(
+    space: SearchSpace, table: StrategyTable, *, has_optimizer: bool = True
+) -> WeighedStrategies:
+    """The memory of strategies, with the blocks of their own kinds alone."""
     used, of_row = np.unique(table.variant, return_inverse=True)
-    return replace(table, variant=of_row), space.variants_of(used.tolist())
+    own, variants = replace(table, variant=of_row), space.variants_of(used.tolist())
+    return weighed_strategies(own, variants, space.fabric, has_optimizer=has_optimizer)
 
 
 def _fitting(space: SearchSpace, table: StrategyTable) -> _Evaluated:
     """Strategies that fit."""
-    table, variants = _used(space, table)
-    needed_bytes = _needed_bytes(space, table, variants)
-    fits = np.flatnonzero(needed_bytes <= space.capacity_bytes)
+    weighed = _weighed(space, table)
+    fits = np.flatnonzero(_needed_bytes(space, weighed) <= space.capacity_bytes)
     if not len(fits):
         return fits, Steps.of(0, {})
-    return fits, evaluate_strategies(table.take(fits), variants, space.fabric).steps
+    return fits, weighed.take(fits).evaluated().steps
 
 
 def _with_optimizer_on_host(space: SearchSpace, table: StrategyTable, sharing: int) -> _Evaluated:
     """Strategies that fit when the optimizer is on the host, which so many devices share."""
     assert space.host is not None, "there is a host"
-    table, variants = _used(space, table)
-    needed_bytes = _needed_bytes(space, table, variants, has_optimizer=False)
-    fits = np.flatnonzero(needed_bytes <= space.capacity_bytes)
+    weighed = _weighed(space, table, has_optimizer=False)
+    fits = np.flatnonzero(_needed_bytes(space, weighed) <= space.capacity_bytes)
     if not len(fits):
         return fits, Steps.of(0, {})
-    found = evaluate_strategies(table.take(fits), variants, space.fabric, has_optimizer=False)
+    found = weighed.take(fits).evaluated()
     has_room = np.flatnonzero(host_bytes(found.updated, sharing) <= space.host.memory_bytes)
     steps = offloaded(found, sharing, space.host).steps
     return fits[has_room], steps.take(has_room)
 
 
-def _needed_bytes(
-    space: SearchSpace, table: StrategyTable, variants: Sequence[Variant], *,
-    has_optimizer: bool = True,
-) -> FloatArray:  # fmt: skip
+def _needed_bytes(space: SearchSpace, weighed: WeighedStrategies) -> FloatArray:
     """Memory that a device must have for each strategy, at the chance that counts."""
-    mid, high = strategy_memory_bytes(table, variants, space.fabric, has_optimizer=has_optimizer)
+    mid, high = weighed.memory.process_mid_bytes, weighed.memory.process_high_bytes
     high = bound_bytes(mid, high, space.peak_log_sigma)
     return quantile_bytes(mid, high, space.memory_confidence)
 

@@ -11,9 +11,9 @@ from tests.unit.parallelism.test_search import SMALL, space
 from paceline.catalog.load import load_catalog
 from paceline.errors import DoesNotFitError
 from paceline.parallelism.collectives.links import LinkTable
-from paceline.parallelism.evaluation import evaluate_strategies, strategy_memory_bytes
+from paceline.parallelism.evaluation import evaluate_strategies, weighed_strategies
 from paceline.parallelism.lower_bounds import least_steps_s
-from paceline.parallelism.rank_memory import least_state_bytes
+from paceline.parallelism.rank_memory import least_rank_bytes
 from paceline.parallelism.schedule.table import KINDS, StrategyTable
 from paceline.parallelism.search import (
     CONTEXT_MARGIN,
@@ -52,14 +52,28 @@ def test_no_step_undercuts_its_bound(model: str, seq: int, num_devices: int, lin
 
 @pytest.mark.parametrize(("model", "seq"), MODELS)
 @pytest.mark.parametrize("num_devices", [8, 128])
-def test_no_rank_holds_less_than_its_bound(model: str, seq: int, num_devices: int) -> None:
+@pytest.mark.parametrize("has_optimizer", [True, False])
+def test_no_rank_holds_less_than_its_bound(
+    model: str, seq: int, num_devices: int, has_optimizer: bool
+) -> None:
     prepared = space(model, seq=seq)
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=128)
-    median_bytes, _ = strategy_memory_bytes(table, prepared.variants, prepared.fabric)
-    least_bytes = least_state_bytes(table, prepared.variants)
+    weighed = weighed_strategies(
+        table, prepared.variants, prepared.fabric, has_optimizer=has_optimizer
+    )
+    median_bytes = weighed.memory.process_mid_bytes
+    recomputes = np.array([one.checkpointing != "none" for one in prepared.kinds])[table.variant]
+    least_bytes = least_rank_bytes(
+        table, prepared.variants, recomputes, has_optimizer=has_optimizer
+    )
     assert (least_bytes <= median_bytes * (1 + 1e-9)).all()
-    # State is most of what a rank holds whose microbatch is small.
+    # State is most of what a rank holds whose microbatch is small, activations of a large one.
     assert (least_bytes > 0.3 * median_bytes).any()
+    bare = least_rank_bytes(
+        table, prepared.variants, np.ones_like(recomputes), has_optimizer=has_optimizer
+    )
+    assert (least_bytes[recomputes] == bare[recomputes]).all()
+    assert (least_bytes > 2 * bare).any()
 
 
 def test_bounds_of_whole_layers_are_near_their_steps() -> None:

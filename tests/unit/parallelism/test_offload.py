@@ -17,7 +17,7 @@ from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.evaluation import StrategyEvaluation, strategy_memory_bytes
+from paceline.parallelism.evaluation import StrategyEvaluation, weighed_strategies
 from paceline.parallelism.fixed_strategy import evaluated_steps, variant_of
 from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
@@ -248,10 +248,11 @@ def lean_bytes() -> float:
     on = space(80e9, has_host=True)
     table = enumerate_strategies(on, num_devices=1, global_batch=16)
     kept, moved = (
-        quantile_bytes(
-            *strategy_memory_bytes(table, on.variants, on.fabric, has_optimizer=has_optimizer)
-        ).min()
-        for has_optimizer in (True, False)
+        quantile_bytes(memory.process_mid_bytes, memory.process_high_bytes).min()
+        for memory in (
+            weighed_strategies(table, on.variants, on.fabric, has_optimizer=has).memory
+            for has in (True, False)
+        )
     )
     return float(kept + moved) / 2
 

@@ -17,7 +17,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import (
     StrategyEvaluation,
     evaluate_strategies,
-    strategy_memory_bytes,
+    weighed_strategies,
 )
 from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.memory.training_state import TrainingState
@@ -140,8 +140,9 @@ def test_replicas_of_shards_keep_more_and_send_less_between_nodes() -> None:
 def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
     for columns in ({"dp": 1}, {"sharding": "zero2"}, {"sharding": "zero3", "microbatches": 4}):
         found = evaluated(**columns)
-        alone = strategy_memory_bytes(table(**columns), [blocks()], FAST)
-        assert alone == (found.steps.memory_mid_bytes, found.steps.memory_high_bytes)
+        alone = weighed_strategies(table(**columns), [blocks()], FAST).memory
+        assert alone.process_mid_bytes == found.steps.memory_mid_bytes
+        assert alone.process_high_bytes == found.steps.memory_high_bytes
         assert found.steps.memory_high_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
 
 

@@ -308,24 +308,30 @@ def _rank_works(
     """
 
     @cache
+    def boundaries(shape: SplitShape) -> FloatArray:
+        eager = replace(with_weight_format(graph, configuration), compiler="eager")
+        program = rewritten(split(graph, shape).graph, eager)
+        return boundary_bytes(program, block_names(graph), key.points())
+
+    @cache
     def work(shape: SplitShape, checkpointing: Checkpointing) -> _RankWork:
         how = replace(configuration, checkpointing=checkpointing)
-        return _rank_work(graph, how, shape, key.points())
+        return _rank_work(graph, how, shape, key.points(), boundaries(shape))
 
     return work
 
 
 def _rank_work(
-    graph: Graph, configuration: Configuration, shape: SplitShape, points: Points
-) -> _RankWork:
-    """Split and lower a training step."""
+    graph: Graph, configuration: Configuration, shape: SplitShape, points: Points,
+    boundaries: FloatArray,
+) -> _RankWork:  # fmt: skip
+    """Split and lower a training step; ``boundaries`` are the bytes between its blocks."""
     how = with_weight_format(graph, configuration)
     rank = split(graph, shape)
     program, names = rewritten(rank.graph, how), block_names(graph)
     if shape.ring > 1:
         check_ring(program)
     block = blocks_of_ops(program.modules, program.ops.module, names)
-    eager = replace(how, compiler="eager")
     is_late = program.ops.position >= program.first_backward()
     memory = memory_table(program, block + len(names) * is_late)
     lowered = lowered_program(program, graph.name, how, memory)
@@ -341,9 +347,7 @@ def _rank_work(
         moments=peak_moments(lowered, points),
         memory=block_memory(program, block, len(names), points),
         shared=_shared_work(rank, how, program, names),
-        boundary_bytes=boundary_bytes(
-            program if how == eager else rewritten(rank.graph, eager), names, points
-        ),
+        boundary_bytes=boundaries,
     )
 
 

@@ -7,7 +7,7 @@ replicas or sharding alone share a pipeline.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -88,6 +88,12 @@ class Pipelines:
     layouts: tuple[Layout, ...]
     of_row: IntArray
     fabric: ClusterLinks
+
+    def take(self, rows: IntArray) -> Pipelines:
+        """Those of some strategies."""
+        used, of_row = np.unique(self.of_row[rows], return_inverse=True)
+        layouts = tuple(self.layouts[number] for number in used.tolist())
+        return replace(self, keys=self.keys[used], layouts=layouts, of_row=of_row)
 
     def held(self) -> PipelineMemory:
         """What each rank of each pipeline holds."""

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import distinct_rows
 from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, monomials
 from paceline.parallelism.collectives.engine_sums import EngineSums, engine_all_reduce_s
 from paceline.parallelism.collectives.links import COLLECTIVES, Collective
@@ -91,14 +92,15 @@ class CallTable:
             element_bytes: Of an activation.
         """
         width = np.where(np.isnan(self.element_bytes), element_bytes, self.element_bytes)
-        rows = np.column_stack([self.axis, self.name, self.elements * width[:, None]])
-        rows, of_call, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+        num_bytes = self.elements * width[:, None]
+        rows = np.column_stack([self.axis, self.name, num_bytes])
+        first, of_call, count = distinct_rows(rows)
         return Messages(
-            axis=rows[:, 0].astype(np.int64),
-            name=rows[:, 1].astype(np.int64),
-            num_bytes=rows[:, 2:],
+            axis=self.axis[first],
+            name=self.name[first],
+            num_bytes=num_bytes[first],
             count=count.astype(np.float64),
-            of_call=of_call.ravel(),
+            of_call=of_call,
         )
 
 

@@ -180,7 +180,8 @@ def _split_dims(graph: Graph, share: FloatArray) -> FloatArray:
 
 def _follows(dims: FloatArray) -> npt.NDArray[np.bool_]:
     """Whether each shape number depends on the sequence length."""
-    return np.asarray((dims[..., _HAS_SEQ] != 0).any(axis=-1))
+    columns = np.flatnonzero(_HAS_SEQ).tolist()
+    return np.asarray(np.logical_or.reduce([dims[..., column] != 0 for column in columns]))
 
 
 def check_shared(graph: Graph, shape: SplitShape, seq: float, *, name: str) -> None:
