@@ -226,8 +226,8 @@ def _no_goal_kept(search: Search) -> NoOfferError:
     )
     return NoOfferError(
         f"no offer keeps the goal at a chance of {format_percent(search.goal.confidence)}: {kills}",
-        hint=f"{_setup_words(search)}nearest is {candidate_name(search, nearest)} at {cost_text(search, nearest)} and "
-        f"{speed_text(search, nearest)}; it keeps {loosened}",
+        hint=f"{_setup_words(search)}nearest is {candidate_name(search, nearest)} "
+        f"at {cost_text(search, nearest)} and {speed_text(search, nearest)}; it keeps {loosened}",
     )
 
 
