@@ -286,12 +286,12 @@ def search_strategies(
         return _with_optimizer_on_host(space, part, min(per_node, num_devices))
 
     per_node = space.fabric.devices_per_node
-    found = _fastest(space, _small_enough(space, table, least_bytes), num_best, on_device)
+    found = _fastest(space, table, least_bytes, num_best, on_device)
     if found is not None:
         return found
     if space.host is not None:
-        beside = _small_enough(space, table, _least_bytes(space, table, has_optimizer=False))
-        found = _fastest(space, beside, num_best, on_host)
+        least_beside = _least_bytes(space, table, has_optimizer=False)
+        found = _fastest(space, table, least_beside, num_best, on_host)
     if found is None:
         raise DoesNotFitError(
             f"the best of {len(table)} strategies needs "
@@ -306,14 +306,16 @@ def search_strategies(
 def _fastest(
     space: SearchSpace,
     table: StrategyTable,
+    least_bytes: FloatArray,
     num_best: int,
     evaluate: Callable[[StrategyTable], _Evaluated],
 ) -> FoundStrategies | None:
     """The fastest of those that fit, None where none does.
 
-    Those with the lowest bound come first, and none is evaluated whose bound is above the step of
-    the last of the best: so the answer is that of evaluating all of them.
+    What needs more than is there is left out. Those with the lowest bound come first, and none is
+    evaluated whose bound is above the last of the best: the answer is that of evaluating all.
     """
+    table = table.take(np.flatnonzero(least_bytes <= space.capacity_bytes))
     if not len(table):
         return None
     least_s = _ranked_s(space, table, _least_steps_s(space, table))
@@ -377,13 +379,6 @@ def _least_bytes(
     recomputes = np.array([one.checkpointing != "none" for one in space.kinds])[table.variant]
     variants = space.variants_of(places)
     return least_rank_bytes(own, variants, recomputes, has_optimizer=has_optimizer)
-
-
-def _small_enough(
-    space: SearchSpace, table: StrategyTable, least_bytes: FloatArray
-) -> StrategyTable:
-    """Strategies that may fit."""
-    return table.take(np.flatnonzero(least_bytes <= space.capacity_bytes))
 
 
 def _smallest_bytes(space: SearchSpace, table: StrategyTable, least_bytes: FloatArray) -> float:
