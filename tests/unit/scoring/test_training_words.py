@@ -246,6 +246,13 @@ def test_mixed_precision_is_what_its_trainer_makes_of_it(
     assert (how.training_format, how.loss) == (kept, loss)
 
 
+def test_a_base_that_is_published_in_four_bits_stays_so_beside_adapters() -> None:
+    said = {"model": "Baichuan2-7B-Chat-4bits", "extra": "finetuning=lora"}
+    assert reading(**said).configuration.frozen_weights == "int4"
+    whole = reading(**said | {"extra": "finetuning=full"}).configuration
+    assert whole.frozen_weights == "same"
+
+
 def test_a_figure_of_the_last_rank_is_read_as_such() -> None:
     said = ROW | {"extra": "memory_kind=allocated (max_memory_allocated of the last rank)"}
     assert completed(said)["memory_rank"] == "last"

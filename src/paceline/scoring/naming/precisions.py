@@ -43,7 +43,7 @@ def resolve_precision(row: Row) -> str:
             f"the precision `{stated}` is not known" if stated else "no precision"
         )
     if precision in _SIXTEEN and not row.task.startswith("train"):
-        return _format_of_name(row.model) or precision
+        return format_of_name(row.model) or precision
     is_silent = precision == "fp32" and "tf32" not in stated.lower()
     return "tf32" if is_silent and _has_tf32(row.framework) else precision
 
@@ -64,7 +64,7 @@ def cache_format_of(row: Row) -> CacheFormat:
 
 def _said_elsewhere(row: Row) -> Iterator[str]:
     yield from (part.strip() for part in re.split(r"[;,]", row.flags))
-    yield _format_of_name(row.model) or ""
+    yield format_of_name(row.model) or ""
 
 
 def _format(stated: str) -> str | None:
@@ -101,7 +101,7 @@ def _word(word: str) -> str | None:
     return None
 
 
-def _format_of_name(model: str) -> str | None:
+def format_of_name(model: str) -> str | None:
     """Weights of 8 or 4 bits that a model is published with."""
     for known in read_table("published_formats.csv"):
         if re.search(known["pattern"], model, re.IGNORECASE):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from paceline.model.names.denoisers import Denoiser, denoiser_of
+from paceline.scoring.naming.precisions import format_of_name
 from paceline.scoring.naming.stated_lengths import reaches_limit, stated_lengths
 from paceline.scoring.naming.stated_sizes import is_double, stated_sizes
 from paceline.scoring.tables import read_table
@@ -87,6 +88,9 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     """
     remarks = remarks_of(row.get("extra", ""))
     precision, kept = stated_precision(row.get("precision", ""))
+    published = format_of_name(row.get("model", ""))
+    if published in ("int4", "int8") and has_adapters(remarks):
+        kept.setdefault("frozen_weights", published)
     trainer = trainer_of(_software_of(row), trains_all=not has_adapters(remarks))
     is_described = bool(remarks.keys() & _SAYING_HOW)
     usual = dict(_pairs(trainer.settings)) if is_described else {}
