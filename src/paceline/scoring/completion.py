@@ -112,12 +112,14 @@ def _patched(row: Cells) -> Cells:
 
     >>> _patched({"model": "vit_giant_patch14_dinov2", "gpu": "A100", "seq_len": "257"})
     {'img_size': '224'}
+    >>> _patched({"model": "vit_giant_patch14_dinov2", "gpu": "A100", "seq_len": "257.0"})
+    {'img_size': '224'}
     """
     patch = re.search(r"patch(\d+)", _entry(row))
-    tokens = row.get("seq_len", "")
-    if patch is None or row.get("img_size") or not tokens.isdigit():
+    tokens = re.fullmatch(r"(\d+)(?:\.0*)?", row.get("seq_len", ""))
+    if patch is None or row.get("img_size") or tokens is None:
         return {}
-    return {"img_size": str(int(patch[1]) * math.isqrt(int(tokens)))}
+    return {"img_size": str(int(patch[1]) * math.isqrt(int(tokens[1])))}
 
 
 def _trained(row: Cells) -> Cells:
