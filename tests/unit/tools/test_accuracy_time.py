@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from accuracy_time.band import band_lines, chance_in_band
+from accuracy_time.before import errors_before, line
 from accuracy_time.together import common, surprise, width
 from accuracy_time.widths import between, coverage
 
@@ -74,3 +75,15 @@ def test_right_widths_rarely_lie_in_the_band_where_rows_of_a_model_err_alike():
     assert "Of 2 sources 2 are covered" in said
     assert "0.6 would be" in said
     assert "0.0 if all rows" in said
+
+
+def test_an_older_tree_is_held_against_the_rate_of_a_row_else_against_its_step():
+    """Today's step of 2 s is twice the measured one, which the older tree told right."""
+    rows = pd.DataFrame({"mid_s": [2.0, 2.0, 2.0], "log_error": np.log([2.0, 2.0, 2.0])})
+    rows["throughput"] = [np.nan, 10.0, np.nan]
+    told = pd.DataFrame(
+        {"step_mid_s": [1.0, 9.0, np.nan], "throughput_mid": [np.nan, 10.0, np.nan]}
+    )
+    before = errors_before(rows, told)
+    assert before[:2].tolist() == pytest.approx([0.0, 0.0])
+    assert line("some", before, rows.log_error).startswith("| some | 3 | 2 | 3 | 1.00 | 2.00 |")
