@@ -17,6 +17,7 @@ from functools import cache
 
 import numpy as np
 
+from paceline.columns import join_tables, take_rows
 from paceline.model.graph.costs import Configuration, Objective
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import (
@@ -24,12 +25,7 @@ from paceline.model.graph.program import (
     BoolArray,
     Program,
     Stores,
-    join_accesses,
-    join_ops,
-    join_stores,
     renumbered,
-    take,
-    take_stores,
     twin_accesses,
 )
 from paceline.shipped import shipped_rows
@@ -140,14 +136,14 @@ def _with_pass(program: Program, ops: IntArray, weights: IntArray, at: FloatArra
         np.maximum.at(last, accesses.storage[rows], accesses.op[rows])
     frozen = replace(stores, is_trainable=np.zeros_like(stores.is_trainable))
     death = np.append(stores.death[weights], last[passing])
-    copied = replace(take_stores(frozen, np.append(weights, passing)), death=death)
+    copied = replace(take_rows(frozen, np.append(weights, passing)), death=death)
     return _with_copies(program, ops, np.append(weights, passing), copied, at)
 
 
 def _with_critic(program: Program, num_ops: int, at: FloatArray) -> Program:
     """``program`` with the first ``num_ops`` ops and all that they touch but the batch again."""
     copied = np.flatnonzero(program.stores.owner != Owner.INPUT)
-    twins = take_stores(program.stores, copied)
+    twins = take_rows(program.stores, copied)
     return _with_copies(program, np.arange(num_ops), copied, twins, at)
 
 
@@ -161,10 +157,10 @@ def _with_copies(
     born, gone = (renumbered(op, twin_op) for op in (twins.birth, twins.death))
     return replace(
         program,
-        ops=join_ops(program.ops, replace(take(program.ops, ops), position=at)),
-        reads=join_accesses(program.reads, twin_accesses(program.reads, twin_op, twin_store)),
-        writes=join_accesses(program.writes, twin_accesses(program.writes, twin_op, twin_store)),
-        stores=join_stores(program.stores, replace(twins, birth=born, death=gone)),
+        ops=join_tables(program.ops, replace(take_rows(program.ops, ops), position=at)),
+        reads=join_tables(program.reads, twin_accesses(program.reads, twin_op, twin_store)),
+        writes=join_tables(program.writes, twin_accesses(program.writes, twin_op, twin_store)),
+        stores=join_tables(program.stores, replace(twins, birth=born, death=gone)),
     )
 
 

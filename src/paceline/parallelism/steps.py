@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import take_rows
 from paceline.errors import MissingFactError, PacelineError
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes, quantile_bytes
@@ -164,8 +165,7 @@ class Steps:
 
     def take(self, rows: npt.ArrayLike | tuple[IntArray, ...]) -> Steps:
         """Some rows, in this order; rows may repeat. Of rows laid out, an index per dimension."""
-        index = rows if isinstance(rows, tuple) else np.asarray(rows)
-        return Steps(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        return take_rows(self, rows)
 
     def laid_out(self, shape: tuple[int, ...]) -> Steps:
         """The same rows in several dimensions, the last fastest."""

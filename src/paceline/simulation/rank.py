@@ -13,6 +13,7 @@ from itertools import repeat
 
 import numpy as np
 
+from paceline.columns import take_rows
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration, LoweredPass
@@ -163,8 +164,7 @@ class Lengths:
 
     def take(self, rows: IntArray | slice) -> Lengths:
         """Some points; they may repeat."""
-        names = ("batch", "seq", "prompt", "output")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return take_rows(self, rows, alike=("rounds",))
 
     def runs_of(self, workload: Workload) -> ServingRuns:
         """The same of an engine that answers a workload: as many requests in flight as items."""

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paceline.columns import take_rows
 from paceline.model.graph.graph import EXPONENTS, Owner, monomials
-from paceline.model.graph.program import OUTLIVES, Program, Stores, take
+from paceline.model.graph.program import OUTLIVES, Program, Stores
 from paceline.model.memory_table import live_bytes, memory_table
 from paceline.model.reading.load import load_workload
 
@@ -86,7 +87,7 @@ def made_up(sizes, op, owner=Owner.ACTIVATION):
         is_wide=np.zeros(count, bool), is_trainable=np.zeros(count, bool),
     )  # fmt: skip
     none = program.reads.kept(np.zeros(len(program.reads.op), bool))
-    ops = take(program.ops, np.arange(3))
+    ops = take_rows(program.ops, np.arange(3))
     return replace(program, ops=ops, reads=none, writes=none, stores=stores)
 
 

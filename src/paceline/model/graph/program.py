@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import join_tables, take_rows
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase
 from paceline.values import dataclass
@@ -61,8 +62,7 @@ class Accesses:
 
     def kept(self, keep: BoolArray) -> Accesses:
         """Some of them."""
-        rows = np.flatnonzero(keep)
-        return Accesses(op=self.op[rows], storage=self.storage[rows], elements=self.elements[rows])
+        return take_rows(self, np.flatnonzero(keep))
 
     def by_op(self, num_ops: int) -> list[list[int]]:
         """Storages of each op."""
@@ -135,7 +135,7 @@ class Program:
     @property
     def read_at_all(self) -> Accesses:
         """What ops read, whether it is still there where they stand or not."""
-        return self.reads if self.spent is None else join_accesses(self.reads, self.spent)
+        return self.reads if self.spent is None else join_tables(self.reads, self.spent)
 
     @classmethod
     def from_graph(cls, graph: Graph) -> Program:
@@ -222,7 +222,7 @@ class Program:
         rows = np.flatnonzero(keep)
         return replace(
             self,
-            ops=replace(take(self.ops, rows), position=self.ops.position[rows]),
+            ops=take_rows(self.ops, rows),
             reads=_kept_accesses(self.reads, keep, number),
             writes=_kept_accesses(self.writes, keep, number),
             stores=replace(
@@ -241,7 +241,9 @@ class Program:
         number[order] = np.arange(len(order))
         return replace(
             self,
-            ops=take(self.ops, order),
+            ops=replace(
+                take_rows(self.ops, order), position=np.arange(len(order), dtype=np.float64)
+            ),
             reads=replace(self.reads, op=number[self.reads.op]),
             writes=replace(self.writes, op=number[self.writes.op]),
             stores=replace(
@@ -260,75 +262,8 @@ def _accessed(accesses: Accesses, ops: IntArray, position: int) -> IntArray:
 
 
 def _kept_accesses(accesses: Accesses, keep: BoolArray, number: IntArray) -> Accesses:
-    rows = np.flatnonzero(keep[accesses.op])
-    return Accesses(
-        op=number[accesses.op[rows]],
-        storage=accesses.storage[rows],
-        elements=accesses.elements[rows],
-    )
-
-
-def take(ops: Ops, rows: IntArray) -> Ops:
-    """Some ops, in the order of ``rows``; positions become their rank."""
-    return Ops(
-        kind=ops.kind[rows],
-        variant=ops.variant[rows],
-        phase=ops.phase[rows],
-        module=ops.module[rows],
-        flop=ops.flop[rows],
-        dims=ops.dims[rows],
-        position=np.arange(len(rows), dtype=np.float64),
-    )
-
-
-def join_ops(*parts: Ops) -> Ops:
-    """All of several."""
-    return Ops(
-        kind=np.concatenate([p.kind for p in parts]),
-        variant=np.concatenate([p.variant for p in parts]),
-        phase=np.concatenate([p.phase for p in parts]),
-        module=np.concatenate([p.module for p in parts]),
-        flop=np.concatenate([p.flop for p in parts]),
-        dims=np.concatenate([p.dims for p in parts]),
-        position=np.concatenate([p.position for p in parts]),
-    )
-
-
-def join_accesses(*parts: Accesses) -> Accesses:
-    """All of several."""
-    return Accesses(
-        op=np.concatenate([p.op for p in parts]),
-        storage=np.concatenate([p.storage for p in parts]),
-        elements=np.concatenate([p.elements for p in parts]),
-    )
-
-
-def join_stores(*parts: Stores) -> Stores:
-    """All of several."""
-    return Stores(
-        elements=np.concatenate([p.elements for p in parts]),
-        element_bytes=np.concatenate([p.element_bytes for p in parts]),
-        is_floating=np.concatenate([p.is_floating for p in parts]),
-        is_wide=np.concatenate([p.is_wide for p in parts]),
-        is_trainable=np.concatenate([p.is_trainable for p in parts]),
-        owner=np.concatenate([p.owner for p in parts]),
-        birth=np.concatenate([p.birth for p in parts]),
-        death=np.concatenate([p.death for p in parts]),
-    )
-
-
-def take_stores(stores: Stores, rows: IntArray) -> Stores:
-    """Copies of some storages."""
-    return Stores(
-        elements=stores.elements[rows],
-        element_bytes=stores.element_bytes[rows],
-        is_floating=stores.is_floating[rows],
-        is_wide=stores.is_wide[rows],
-        is_trainable=stores.is_trainable[rows],
-        owner=stores.owner[rows],
-        birth=stores.birth[rows],
-        death=stores.death[rows],
-    )
+    kept = accesses.kept(keep[accesses.op])
+    return replace(kept, op=number[kept.op])
 
 
 def renumbered(ops: IntArray, number: IntArray) -> IntArray:
@@ -347,13 +282,10 @@ def twin_accesses(accesses: Accesses, twin_op: IntArray, twin_store: IntArray) -
         twin_op: Number of the copy of each op; -1 where there is none.
         twin_store: The same of storages.
     """
-    rows = np.flatnonzero(twin_op[accesses.op] >= 0)
-    storage = accesses.storage[rows]
-    return Accesses(
-        op=twin_op[accesses.op[rows]],
-        storage=np.where(twin_store[storage] >= 0, twin_store[storage], storage),
-        elements=accesses.elements[rows],
-    )
+    copied = accesses.kept(twin_op[accesses.op] >= 0)
+    twin = twin_store[copied.storage]
+    storage = np.where(twin >= 0, twin, copied.storage)
+    return replace(copied, op=twin_op[copied.op], storage=storage)
 
 
 def _accesses(

@@ -29,11 +29,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.columns import join_tables
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import AdapterInputs
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant, multiply
-from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, join_accesses
+from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program
 from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
 from paceline.model.rewrite.freezing import (
     Updates,
@@ -370,10 +371,8 @@ def _with_update(program: Program, op: int, one: Updates) -> Program:
     death[one.gradient] = OUTLIVES
     return replace(
         program,
-        reads=join_accesses(
-            program.reads.kept(program.reads.op != op), _touching(program, op, read)
-        ),
-        writes=join_accesses(
+        reads=join_tables(program.reads.kept(program.reads.op != op), _touching(program, op, read)),
+        writes=join_tables(
             program.writes.kept(program.writes.op != op), _touching(program, op, written)
         ),
         stores=replace(program.stores, death=death),

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.columns import join_tables, take_rows
 from paceline.model.graph.graph import (
     NUM_DIMS,
     NUM_MONOMIALS,
@@ -27,10 +28,6 @@ from paceline.model.graph.program import (
     BoolArray,
     Ops,
     Program,
-    join_accesses,
-    join_ops,
-    join_stores,
-    take_stores,
 )
 from paceline.model.ops.registry import column, kinds_where
 
@@ -90,7 +87,7 @@ def _with_casts_of_inputs(program: Program, element_bytes: float) -> Program:
     last = np.where(program.stores.owner[source] == Owner.PARAMETER,
                     _later(program, last, _last_forward(program)), last)  # fmt: skip
     new_stores = replace(
-        take_stores(program.stores, source),
+        take_rows(program.stores, source),
         element_bytes=np.where(to_wide[first_read], _FP32_BYTES, element_bytes),
         owner=np.full(len(source), int(Owner.ACTIVATION)),
         is_wide=to_wide[first_read],
@@ -103,14 +100,14 @@ def _with_casts_of_inputs(program: Program, element_bytes: float) -> Program:
     copies = num_stores + np.arange(len(source))
     rewired = replace(
         program,
-        ops=join_ops(program.ops, new_ops),
+        ops=join_tables(program.ops, new_ops),
         dims=np.concatenate((program.dims, _cast_dims(elements))),
-        reads=join_accesses(
+        reads=join_tables(
             replace(program.reads, storage=storage),
             Accesses(op=casts, storage=source, elements=elements),
         ),
-        writes=join_accesses(program.writes, Accesses(op=casts, storage=copies, elements=elements)),
-        stores=join_stores(program.stores, new_stores),
+        writes=join_tables(program.writes, Accesses(op=casts, storage=copies, elements=elements)),
+        stores=join_tables(program.stores, new_stores),
     )
     death = rewired.stores.death.copy()
     death[:num_stores] = _shortened_deaths(program, rewired)
@@ -226,7 +223,7 @@ def _with_casts_of_gradients(program: Program, element_bytes: float) -> Program:
     casts = len(ops) + np.arange(len(rows))
     copies = len(stores) + np.arange(len(rows))
     temporary = replace(
-        take_stores(stores, gradient),
+        take_rows(stores, gradient),
         element_bytes=np.full(len(rows), element_bytes),
         owner=np.full(len(rows), int(Owner.ACTIVATION)),
         is_wide=np.zeros(len(rows), dtype=bool),
@@ -241,14 +238,14 @@ def _with_casts_of_gradients(program: Program, element_bytes: float) -> Program:
     elements = stores.elements[gradient]
     return replace(
         program,
-        ops=join_ops(ops, _cast_ops(program, op, ops.position[op] + 0.5)),
+        ops=join_tables(ops, _cast_ops(program, op, ops.position[op] + 0.5)),
         dims=np.concatenate((program.dims, _cast_dims(elements))),
-        reads=join_accesses(program.reads, Accesses(op=casts, storage=copies, elements=elements)),
-        writes=join_accesses(
+        reads=join_tables(program.reads, Accesses(op=casts, storage=copies, elements=elements)),
+        writes=join_tables(
             replace(writes, storage=storage),
             Accesses(op=casts, storage=gradient, elements=elements),
         ),
-        stores=join_stores(replace(stores, birth=birth), temporary),
+        stores=join_tables(replace(stores, birth=birth), temporary),
     )
 
 

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.columns import join_tables, take_rows
 from paceline.errors import InvalidInputError
 from paceline.model.graph.block_names import repeated_child
 from paceline.model.graph.costs import Checkpointing, CheckpointInputs
@@ -30,11 +31,6 @@ from paceline.model.graph.program import (
     BoolArray,
     Program,
     Stores,
-    join_accesses,
-    join_ops,
-    join_stores,
-    take,
-    take_stores,
     twin_accesses,
 )
 from paceline.model.rewrite.saved_tensors import without_results
@@ -210,7 +206,7 @@ def _recomputed(
     first_life = _with_cached_weights(program, first_life, is_forward)
     stores = _with_twins(program, twin_op, copied, dropped, first_life)
     ops = replace(
-        take(program.ops, repeated),
+        take_rows(program.ops, repeated),
         position=_recompute_position(program, block, repeated),
         phase=np.full(len(repeated), int(Phase.RECOMPUTE)),
     )
@@ -218,12 +214,12 @@ def _recomputed(
     storage = np.where(is_late, twin_store[program.reads.storage], program.reads.storage)
     return replace(
         program,
-        ops=join_ops(program.ops, ops),
-        reads=join_accesses(
+        ops=join_tables(program.ops, ops),
+        reads=join_tables(
             replace(program.reads, storage=storage),
             twin_accesses(program.reads, twin_op, twin_store),
         ),
-        writes=join_accesses(program.writes, twin_accesses(program.writes, twin_op, twin_store)),
+        writes=join_tables(program.writes, twin_accesses(program.writes, twin_op, twin_store)),
         stores=stores,
     )
 
@@ -284,7 +280,7 @@ def _with_twins(
 ) -> Stores:
     stores = program.stores
     death = np.where(dropped, first_life, stores.death)
-    twins = take_stores(stores, copied)
+    twins = take_rows(stores, copied)
     last = first_life[copied]
     repeated_last = twin_op[np.maximum(last, 0)]
     fallback = twin_op[twins.birth]
@@ -294,4 +290,4 @@ def _with_twins(
         birth=twin_op[twins.birth],
         death=np.where(dropped[copied], twins.death, inner_death),
     )
-    return join_stores(replace(stores, death=death), twins)
+    return join_tables(replace(stores, death=death), twins)

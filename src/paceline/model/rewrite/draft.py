@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.columns import join_tables
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.program import (
     OUTLIVES,
@@ -14,9 +15,6 @@ from paceline.model.graph.program import (
     Ops,
     Program,
     Stores,
-    join_accesses,
-    join_ops,
-    join_stores,
 )
 from paceline.model.ops.shapes import op_flop
 
@@ -122,11 +120,11 @@ class Draft:
         old, num_old = self.program, len(self.program.stores)
         program = replace(
             old,
-            ops=join_ops(old.ops, *self._ops),
+            ops=join_tables(old.ops, *self._ops),
             dims=np.concatenate((old.dims, *self._dims)),
-            reads=join_accesses(old.reads, *self._reads),
-            writes=join_accesses(old.writes, *self._writes),
-            stores=join_stores(old.stores, *self._stores),
+            reads=join_tables(old.reads, *self._reads),
+            writes=join_tables(old.writes, *self._writes),
+            stores=join_tables(old.stores, *self._stores),
         )
         first, last = program.first_and_last_use()
         birth, death = program.stores.birth.copy(), program.stores.death.copy()

@@ -18,6 +18,7 @@ from functools import cache
 
 import numpy as np
 
+from paceline.columns import join_tables, take_rows
 from paceline.model.graph.costs import Compiler, Configuration
 from paceline.model.graph.graph import (
     NUM_MONOMIALS,
@@ -32,8 +33,6 @@ from paceline.model.graph.program import (
     Accesses,
     BoolArray,
     Program,
-    join_accesses,
-    take,
 )
 from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column
@@ -117,7 +116,7 @@ def _with_sources(program: Program, reads: Accesses, rows: BoolArray) -> Accesse
         storage=program.reads.storage[source],
         elements=program.reads.elements[source],
     )
-    return join_accesses(reads.kept(~rows), added)
+    return join_tables(reads.kept(~rows), added)
 
 
 def _leaders(program: Program) -> IntArray:
@@ -201,10 +200,10 @@ def _merged(program: Program, leader: IntArray) -> Program:
     number = np.cumsum(leader == np.arange(len(leader))) - 1
     flop = np.zeros((len(leader), NUM_MONOMIALS))
     np.add.at(flop, leader, program.ops.flop)
-    ops = replace(take(program.ops, kept), flop=flop[kept])
+    position = np.arange(len(kept), dtype=np.float64)
     return replace(
         program,
-        ops=replace(ops, position=np.arange(len(kept), dtype=np.float64)),
+        ops=replace(take_rows(program.ops, kept), flop=flop[kept], position=position),
         reads=replace(reads, op=number[reads.op]),
         writes=replace(writes, op=number[writes.op]),
         stores=replace(
@@ -254,12 +253,8 @@ def _external(accesses: Accesses, leader: IntArray, keep_storage: BoolArray) -> 
     op, storage = leader[accesses.op[rows]], accesses.storage[rows]
     first = np.ones(len(rows), dtype=bool)
     first[1:] = (op[1:] != op[:-1]) | (storage[1:] != storage[:-1])
-    rows = np.sort(rows[first])
-    return Accesses(
-        op=leader[accesses.op[rows]],
-        storage=accesses.storage[rows],
-        elements=accesses.elements[rows],
-    )
+    kept = take_rows(accesses, np.sort(rows[first]))
+    return replace(kept, op=leader[kept.op])
 
 
 _PROBE: FloatArray = np.array([1.0, 8, 64, 512, 4096, 32768, 64, 4096, 262144])

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.columns import join_tables, take_rows
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.model.graph.costs import Configuration, KeptFormat
 from paceline.model.graph.graph import Graph, OpKind, Owner
@@ -22,9 +23,6 @@ from paceline.model.graph.program import (
     Accesses,
     BoolArray,
     Program,
-    join_accesses,
-    join_stores,
-    take_stores,
 )
 from paceline.model.rewrite.autocast import narrowed
 
@@ -89,7 +87,7 @@ def with_master_weights(program: Program, *, element_bytes: float) -> Program:
         return narrow
     updated = np.flatnonzero(is_updated)
     masters = replace(
-        take_stores(narrow.stores, updated),
+        take_rows(narrow.stores, updated),
         element_bytes=np.full(len(updated), float(ELEMENT_BYTES[DType.FP32])),
         owner=np.full(len(updated), int(Owner.MASTER_WEIGHT)),
         is_wide=np.ones(len(updated), dtype=np.bool_),
@@ -101,8 +99,8 @@ def with_master_weights(program: Program, *, element_bytes: float) -> Program:
     return replace(
         narrow,
         reads=_redirected(narrow, narrow.reads, place),
-        writes=join_accesses(_redirected(narrow, narrow.writes, place), copy),
-        stores=join_stores(narrow.stores, masters),
+        writes=join_tables(_redirected(narrow, narrow.writes, place), copy),
+        stores=join_tables(narrow.stores, masters),
     )
 
 

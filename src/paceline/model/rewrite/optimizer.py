@@ -7,13 +7,14 @@ business. State is kept per element in the formats of ``data/optimizers.csv``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import take_rows
 from paceline.dtypes import DType
 from paceline.errors import UnknownNameError
 from paceline.model.graph.costs import OptimizerKernel
@@ -168,6 +169,7 @@ def _without_states(graph: Graph) -> Graph:
     is_used = stays[tensors.storage]
     input_start, input_tensor = _kept(ops.input_start, ops.input_tensor, is_used)
     output_start, output_tensor = _kept(ops.output_start, ops.output_tensor, is_used)
+    used = take_rows(tensors, is_used)
     return replace(
         graph,
         ops=replace(
@@ -177,14 +179,8 @@ def _without_states(graph: Graph) -> Graph:
             output_start=output_start,
             output_tensor=output_tensor,
         ),
-        tensors=TensorTable(
-            storage=_renumbered(tensors.storage[is_used], stays),
-            elements=tensors.elements[is_used],
-            dtype=tensors.dtype[is_used],
-        ),
-        storages=StorageTable(
-            **{one.name: getattr(storages, one.name)[stays] for one in fields(StorageTable)}
-        ),
+        tensors=replace(used, storage=_renumbered(used.storage, stays)),
+        storages=take_rows(storages, stays),
     )
 
 

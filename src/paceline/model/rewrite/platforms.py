@@ -12,10 +12,11 @@ from typing import get_args
 
 import numpy as np
 
+from paceline.columns import join_tables
 from paceline.model.graph.costs import AttentionKernels, Configuration, Platform
 from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.polynomial import constant, multiply, product
-from paceline.model.graph.program import Program, Stores, join_stores
+from paceline.model.graph.program import Program, Stores
 from paceline.model.ops.optable import read_table
 from paceline.model.rewrite.attention import with_attention_kernel
 from paceline.model.rewrite.optimizer import optimizer_by_variant
@@ -158,7 +159,7 @@ def _with_workspace(program: Program, ops: IntArray, elements: FloatArray) -> Pr
         birth=ops[rows],
         death=ops[rows],
     )
-    return replace(program, stores=join_stores(program.stores, workspaces))
+    return replace(program, stores=join_tables(program.stores, workspaces))
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from functools import cache
 from typing import Literal, get_args
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Link
+from paceline.columns import take_rows
 from paceline.model.graph.graph import FloatArray
 from paceline.shipped import shipped_rows
 from paceline.values import dataclass
@@ -84,9 +84,7 @@ class LinkTable:
 
     def take(self, rows: npt.ArrayLike) -> LinkTable:
         """The table with these rows, in this order; rows may repeat."""
-        index = np.asarray(rows)
-        columns = (f.name for f in fields(self) if f.name != "coefficients")
-        return replace(self, **{name: getattr(self, name)[index] for name in columns})
+        return take_rows(self, rows, alike=("coefficients",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import take_rows
 from paceline.model.graph.costs import GatheredShares, LoweredPass, Platform
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
 from paceline.parallelism.strategy.strategy import Sharding
@@ -181,8 +182,7 @@ class KeptShares:
 
     def take(self, rows: IntArray) -> KeptShares:
         """Those of some ranks."""
-        names = ("parameter", "gradient", "optimizer", "buckets")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return take_rows(self, rows, alike=("wraps_each",))
 
     @classmethod
     def of(

@@ -6,12 +6,12 @@ Shapes: one element per strategy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, fields
+from dataclasses import field
 from typing import get_args
 
-import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import take_rows
 from paceline.model.graph.costs import Checkpointing, Platform
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.collectives.links import LinkTable
@@ -112,8 +112,7 @@ class StrategyTable:
 
     def take(self, rows: npt.ArrayLike) -> StrategyTable:
         """Some rows, in this order."""
-        index = np.asarray(rows)
-        return StrategyTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        return take_rows(self, rows)
 
     def strategy(self, row: int, variants: Sequence[VariantKind]) -> Strategy:
         """One row as a Strategy."""

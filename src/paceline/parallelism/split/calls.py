@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import join_tables, take_rows
 from paceline.model.graph.distinct import distinct_rows
 from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, monomials
 from paceline.parallelism.collectives.engine_sums import EngineSums, engine_all_reduce_s
@@ -73,13 +74,7 @@ class CallTable:
 
     def take(self, chosen: npt.NDArray[np.bool_ | np.int64]) -> CallTable:
         """Some of the calls, by a mask or by rows."""
-        return CallTable(
-            op=self.op[chosen],
-            axis=self.axis[chosen],
-            name=self.name[chosen],
-            elements=self.elements[chosen],
-            element_bytes=self.element_bytes[chosen],
-        )
+        return take_rows(self, chosen)
 
     def along(self, *axes: SplitAxis) -> CallTable:
         """The calls of some axes."""
@@ -106,13 +101,8 @@ class CallTable:
 
 def joined_calls(*tables: CallTable) -> CallTable:
     """All calls of some tables, in the order of their ops."""
-    columns = (
-        np.concatenate([getattr(table, name) for table in tables])
-        for name in ("op", "axis", "name", "elements", "element_bytes")
-    )
-    op, axis, name, elements, element_bytes = columns
-    every = CallTable(op=op, axis=axis, name=name, elements=elements, element_bytes=element_bytes)
-    return every.take(np.argsort(op, kind="stable"))
+    every = join_tables(*tables)
+    return every.take(np.argsort(every.op, kind="stable"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

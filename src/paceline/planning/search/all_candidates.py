@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
+from paceline.columns import join_tables
 from paceline.dtypes import find_precision
 from paceline.errors import PacelineError
 from paceline.model.graph.distinct import distinct
@@ -37,7 +38,6 @@ from paceline.planning.search.candidates import (
     BatchRule,
     CandidateTable,
     enumerate_candidates,
-    joined,
 )
 from paceline.planning.search.evaluation import (
     Constraint,
@@ -334,7 +334,7 @@ def _candidates(
     if not rows:
         return first, None, usual
     last = WholeStrategies.of(rows)
-    return joined(first, last.candidates), last, usual
+    return join_tables(first, last.candidates), last, usual
 
 
 def _evaluation(

@@ -8,11 +8,12 @@ the largest few such batches are kept in training, since smaller ones are slower
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import join_tables, take_rows
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.memory.memory_fit import bound_bytes, peak_log_sigma, quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
@@ -58,8 +59,7 @@ class CandidateTable:
 
     def take(self, rows: npt.ArrayLike) -> CandidateTable:
         """The candidates at these rows, in this order."""
-        index = np.asarray(rows)
-        return CandidateTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        return take_rows(self, rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def enumerate_candidates(
     may_accumulate = rule.accumulates and rule.max_global_batch is not None
     if rule.exact_global_batch is None and not may_accumulate:
         return single
-    return joined(single, _candidates(chosen, rule, accumulates=True))
+    return join_tables(single, _candidates(chosen, rule, accumulates=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,16 +180,6 @@ def _microbatches(global_batch: IntArray, rule: BatchRule) -> IntArray:
     possible = (rule.max_global_batch or 1) // global_batch
     powers: IntArray = 2 ** np.floor(np.log2(np.maximum(possible, 1))).astype(np.int64)
     return powers
-
-
-def joined(first: CandidateTable, second: CandidateTable) -> CandidateTable:
-    """The candidates of both, in this order."""
-    return CandidateTable(
-        **{
-            f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
-            for f in fields(CandidateTable)
-        }
-    )
 
 
 def _rows(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 
 from paceline.catalog.entities import Device
+from paceline.columns import join_tables
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
@@ -24,7 +24,7 @@ from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.places.places import Place
-from paceline.planning.search.candidates import CandidateTable, joined
+from paceline.planning.search.candidates import CandidateTable
 from paceline.simulation.job import Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.values import dataclass
@@ -77,7 +77,7 @@ class WholeStrategies:
         rows = [np.arange(end - len(one.jobs), end) for one, end in zip(parts, ends, strict=True)]
         steps = zip(rows, (one.steps for one in parts), strict=True)
         return cls(
-            candidates=reduce(joined, (one.candidates for one in parts)),
+            candidates=join_tables(*(one.candidates for one in parts)),
             jobs=tuple(job for one in parts for job in one.jobs),
             steps=Steps.joined(list(steps), int(ends[-1])),
             shares=tuple(share for one in parts for share in one.shares),

@@ -10,6 +10,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import join_tables, take_rows
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
@@ -150,16 +151,9 @@ def _all_times(asked: _Question, points: Points) -> _Times:
     costs = asked.lowered.costs
     widest = max(len(costs.order), 16 * len(costs.kind), 1)
     size = max(1, _CHUNK_ELEMENTS * 16 // (widest * max(len(asked.devices), 1)))
-    chunks = [_slice(points, slice(i, i + size)) for i in range(0, len(points.batch), size)]
+    chunks = [take_rows(points, slice(i, i + size)) for i in range(0, len(points.batch), size)]
     parts = [_times_of(asked, chunk) for chunk in chunks]
-    if len(parts) == 1:
-        return parts[0]
-    fields = [f.name for f in dataclasses.fields(_Times)]
-    return _Times(**{f: np.concatenate([getattr(p, f) for p in parts], axis=1) for f in fields})
-
-
-def _slice(points: Points, part: slice) -> Points:
-    return Points(batch=points.batch[part], seq=points.seq[part])
+    return parts[0] if len(parts) == 1 else join_tables(*parts, axis=1)
 
 
 def _times_of(asked: _Question, points: Points) -> _Times:

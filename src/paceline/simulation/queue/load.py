@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from paceline.columns import take_rows
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.values import dataclass
@@ -89,12 +90,7 @@ class Requests:
 
     def share(self, part: int, num_parts: int) -> Requests:
         """Those that a router gives to one of several replicas in turn."""
-        rows = slice(part, None, num_parts)
-        return Requests(
-            arrival_s=self.arrival_s[rows],
-            prompt_tokens=self.prompt_tokens[rows],
-            output_tokens=self.output_tokens[rows],
-        )
+        return take_rows(self, slice(part, None, num_parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
