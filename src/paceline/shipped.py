@@ -46,10 +46,6 @@ def shipped_rows(room: str, table: str) -> tuple[dict[str, str], ...]:
 def shipped_toml(room: str, name: str) -> Mapping[str, Any]:
     """One shipped TOML file, read once per process.
 
-    Args:
-        room: Package that owns the file.
-        name: Of the file.
-
     >>> sorted(shipped_toml("catalog", "feeds.toml"))[0]
     'aws'
     """

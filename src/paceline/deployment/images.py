@@ -67,14 +67,7 @@ def system_packages_of(compiler: str) -> tuple[str, ...]:
 def install_lines(
     stack: PlannedStack, compiler: str, tools: tuple[str, ...], *, prefix: str
 ) -> list[str]:
-    """Lines that add what the image lacks: a C compiler, the framework, tools.
-
-    Args:
-        stack: Software.
-        compiler: Of the plan.
-        tools: Further packages for pip.
-        prefix: What stands before each command.
-    """
+    """Lines that add what the image lacks: a C compiler, the framework, tools."""
     lines = []
     system = system_packages_of(compiler)
     if system:

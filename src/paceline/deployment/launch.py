@@ -52,10 +52,6 @@ def meeting_needs(job: Job) -> list[str]:
 def script_lines(job: Job, meeting: Meeting | None) -> list[str]:
     """Shell lines that become the launcher; signals reach it, since the shell is replaced.
 
-    Args:
-        job: The job.
-        meeting: Needed with more than one node.
-
     Raises:
         InvalidInputError: Several machines that nothing here connects.
     """

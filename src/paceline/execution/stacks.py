@@ -168,11 +168,6 @@ def create_stack(spec: StackSpec, folder: Path, *, talk: Talk = lambda text: Non
 
     Two processes may create the same stack at once: the second waits for the first.
 
-    Args:
-        spec: What to install.
-        folder: Where.
-        talk: Correction one line per stage.
-
     Raises:
         WorkerError: The environment could not be made; pip's last lines are in ``details``.
     """

@@ -155,12 +155,6 @@ def exposed_s(
     """Data-parallel communication that nothing hides; each part has its share of the time.
 
     What splits gradients exchanges them in every microbatch.
-
-    Args:
-        table: Strategies.
-        times: Of the pipeline of each.
-        owned: What their ranks hold alike.
-        fabric: The cluster.
     """
     is_in_every = splits(table, "zero2")
     alone_s = np.where(is_in_every, times.forward_s + times.backward_s, times.all_s)
@@ -185,12 +179,6 @@ def least_exposed_s(
     longer hides no more than that. Of more stages all that is sent but for what the busiest could
     hide, which is not known where gathers hide too. Of experts nothing is said: how the time is
     shared hangs on the stages.
-
-    Args:
-        table: Strategies.
-        times: The least that their pipelines take.
-        owned: What ranks hold alike at least.
-        fabric: The cluster.
     """
     if len(owned) > 1:
         return np.zeros(len(table))

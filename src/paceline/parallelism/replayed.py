@@ -32,12 +32,7 @@ _MOST_KEPT = 128
 
 
 def can_replay(configuration: Configuration, strategy: Strategy) -> bool:
-    """Whether one pass stands for a rank: one that has stages holds several microbatches at once.
-
-    Args:
-        configuration: How a rank runs.
-        strategy: How ranks share the work.
-    """
+    """Whether one pass stands for a rank: stages hold several microbatches at once."""
     is_whole = strategy.size("pp") == 1 and not strategy.offloads_optimizer
     return is_whole and configuration.platform in _CACHING
 

@@ -129,10 +129,6 @@ class SearchSpace:
 
         Ranks that share layers compute no faster together than as many with whole ones, which may
         have the best of all microbatches here, whatever the memory that takes.
-
-        Args:
-            num_devices: World size.
-            global_batch: Items per optimizer step.
         """
         whole = [
             self.evaluated(place).costs
@@ -260,12 +256,6 @@ def search_strategies(
     space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5
 ) -> FoundStrategies:
     """The fastest strategies that fit, best first; with the optimizer on the host if none does.
-
-    Args:
-        space: What `prepare_search` made.
-        num_devices: World size.
-        global_batch: Items per optimizer step.
-        num_best: How many to return.
 
     Raises:
         InvalidInputError: No combination of degrees uses exactly so many devices and items.

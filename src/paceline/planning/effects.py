@@ -32,11 +32,6 @@ def check_effects(asked: GridCases, steps: Steps, calibration: Calibration) -> N
     Each is taken away in turn, and the same jobs are simulated without it: so no list of what
     concerns which model has to be kept.
 
-    Args:
-        asked: Jobs with all settings.
-        steps: Of them.
-        calibration: Of the predictor.
-
     Raises:
         InvalidInputError: A setting changes nothing.
     """

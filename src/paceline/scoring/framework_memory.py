@@ -68,12 +68,7 @@ class RankMemory:
 
 
 def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
-    """Memory of a step, as the framework of the row plans it, or of the start if that is more.
-
-    Args:
-        cell: The row.
-        steps: Its job's step, one row.
-    """
+    """Memory of a step, as the framework of the row plans it, or of the start if that is more."""
     log_sigma = peak_log_sigma(cell.reading.configuration.peaks)
     return _planned_memory(cell, steps).spread(log_sigma)
 
@@ -113,11 +108,6 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
 
     Where the row says how it was trained, its allocations are replayed: segments stay that a
     process does not need, as long as the device has room.
-
-    Args:
-        cell: The row.
-        job: Its job where memory peaks.
-        steps: That job's step, one row.
     """
     kind, platform = _KINDS.get(cell.row.memory_kind, "process"), job.how.platform
     planned = _planned_memory(cell, steps)
@@ -149,10 +139,6 @@ def kept_job(cell: Cell, job: Job) -> Job:
 
     Its peak is told as of software that was measured: `rank_memory` adds what the framework plans,
     and then how much that spreads.
-
-    Args:
-        cell: The row.
-        job: Whose step is timed.
     """
     facts, seq = _facts(cell), cell.reading.peak_seq
     how = replace(job.configuration, peaks="measured")

@@ -123,11 +123,6 @@ def _item(workload: Workload, passes: float) -> Workload:
 def row_job(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
     """The job and the machine of a row.
 
-    Args:
-        cell: The row, read.
-        workload: What it runs.
-        catalog: Devices and links.
-
     Raises:
         UnresolvedRowError: How its devices share the work, or what joins them, is not known.
         PacelineError: A strategy that is none.

@@ -109,10 +109,6 @@ class Job:
     def parse(cls, text: str, load: Load) -> Job:
         """Read what `str` writes.
 
-        Args:
-            text: The line.
-            load: Finds its workload.
-
         Raises:
             InvalidInputError: Not a job.
             UnknownNameError: No such model, precision or setting.

@@ -82,11 +82,6 @@ class StrategySearch:
         Replicas are searched as blocks, which is coarser than what `simulate` says of them; those
         that do not fit by what it says are left out.
 
-        Args:
-            num_devices: World size.
-            global_batch: Items per optimizer step.
-            num_best: How many at most.
-
         Raises:
             InvalidInputError: No combination of degrees uses exactly so many devices and items.
             DoesNotFitError: None fits into memory.

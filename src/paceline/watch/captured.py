@@ -83,11 +83,7 @@ class CapturedJob:
 
 
 def read_capture(folder: Path) -> tuple[CapturedJob | None, Mapping[str, Any]]:
-    """The job of a run folder and the tracer's report on its model; None and nothing without.
-
-    Args:
-        folder: Of one run.
-    """
+    """The job of a run folder and the tracer's report on its model; None and nothing without."""
     try:
         found = json.loads((folder / CAPTURE_FILE).read_text(encoding="utf-8"))
         job = _job(found, folder)
@@ -159,11 +155,6 @@ def _layout(facts: Mapping[str, Any]) -> str:
 
 def workload_of(job: CapturedJob, report: Mapping[str, Any], *, name: str) -> Workload:
     """The workload of a captured job.
-
-    Args:
-        job: What was read.
-        report: Of the tracer.
-        name: What the workload is called.
 
     Raises:
         InvalidInputError: It was not traced, or its optimizer is none that paceline knows.

@@ -60,13 +60,7 @@ class Started:
 def observed_environment(
     run: Run, environment: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """An environment in which every Python is observed.
-
-    Args:
-        run: Where it is written.
-        environment: That of the command without.
-        more: Further settings of the observer.
-    """
+    """An environment in which every Python is observed."""
     before = environment.get("PYTHONPATH")
     path = os.pathsep.join(filter(None, (str(HOOK), before)))
     named = {"PYTHONPATH": path, FOLDER_VARIABLE: str(run.folder)}
@@ -95,10 +89,6 @@ def running(run: Run, *, more: Mapping[str, str] | None = None) -> Iterator[Star
 
     Inside, signals that reach the watcher go to the command; what it does about them is its own
     business. The handlers stand before the command does: one that comes earlier waits for it.
-
-    Args:
-        run: From `new_run`.
-        more: Further settings of the observer.
 
     Raises:
         InvalidInputError: There is no such program, or it cannot be run.

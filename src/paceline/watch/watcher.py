@@ -42,12 +42,7 @@ Say = Callable[[str], None]
 
 
 class IdleWatch:
-    """How long the devices of a job have done nothing.
-
-    Args:
-        sensors: That tell of GPUs and processes.
-        pid: Of the job's command.
-    """
+    """How long the devices of a job have done nothing."""
 
     def __init__(self, sensors: Sensors, pid: int) -> None:
         self._sensors, self._pid = sensors, pid

@@ -10,13 +10,7 @@ from paceline.planfile import PlanFile, PlannedChoice
 
 
 def plan_moves(plan: PlanFile, catalog: Catalog, today: date) -> tuple[str, ...]:
-    """What would differ, in sentences.
-
-    Args:
-        plan: As it was kept.
-        catalog: With the prices of ``today``.
-        today: The day prices are judged on.
-    """
+    """What would differ, in sentences."""
     try:
         now = _asked_again(plan, catalog, today)
     except PacelineError as refusal:

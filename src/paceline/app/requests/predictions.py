@@ -104,14 +104,7 @@ class _Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AskedGrid:
-    """A question as jobs on machines, with what its answer says beside their steps.
-
-    Attributes:
-        question: What is asked.
-        where: The devices that were meant.
-        grid: The jobs.
-        calibration: Of the predictor.
-    """
+    """A question as jobs on machines, with what its answer says beside their steps."""
 
     question: Question
     where: _Where

@@ -18,10 +18,6 @@ def arguments_of_script(own: Sequence[str], command: Sequence[str]) -> list[str]
     What was read and the command that asks the same again are said on stderr. Options that were
     typed go before what the script does.
 
-    Args:
-        own: Verb and options as typed.
-        command: The script's.
-
     Raises:
         InvalidInputError: A model is named as well, or nothing can be read out of the script.
         WorkerError: The script failed.

@@ -141,13 +141,7 @@ def _same_place(record: Record, other: Record) -> bool:
 
 
 def known_local_model(store: Store, machine: str, num_threads: int) -> LocalModel | None:
-    """The model of a CPU from what a store holds; None where it lacks ceilings.
-
-    Args:
-        store: Measurements.
-        machine: Its fingerprint.
-        num_threads: Of each process.
-    """
+    """The model of a CPU from what a store holds; None where it lacks ceilings."""
     records = store.read().records
     here = [r for r in records if (r.machine, r.num_threads) == (machine, num_threads)]
     ceilings = [record for record in here if record.source == CEILINGS]

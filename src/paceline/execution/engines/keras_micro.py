@@ -112,10 +112,6 @@ class _TensorFlow(object):
 def kernels(ops, backend):
     """Kinds of work that models are made of, in FP32 on a CPU, at sizes that models have.
 
-    Args:
-        ops: Those of Keras.
-        backend: That compiles them.
-
     Yields:
         Name, note, shape numbers and what is timed.
     """

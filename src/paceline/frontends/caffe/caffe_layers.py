@@ -12,12 +12,7 @@ from rebuilt_program import Training
 
 
 class Call:
-    """One layer with what it reads.
-
-    Attributes:
-        name: Of the layer.
-        kind: Its type.
-    """
+    """One layer with what it reads."""
 
     def __init__(self, program, message, settings):
         self.program, self.message, self._settings = program, message, settings

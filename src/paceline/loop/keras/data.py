@@ -9,11 +9,7 @@ from paceline.loop.readers.folders import ImageFolder
 
 
 class Generated:
-    """Images that are made, not read: noise around one image per class, the same each time.
-
-    Attributes:
-        num_classes: Of its labels.
-    """
+    """Images that are made, not read: noise around one image per class, the same each time."""
 
     def __init__(self, count, num_classes, side):
         self.num_classes, self._count = num_classes, count
@@ -36,11 +32,7 @@ class Generated:
 
 
 class Arrays:
-    """The arrays ``x`` and ``y`` of an ``.npz`` file.
-
-    Attributes:
-        num_classes: Of its labels.
-    """
+    """The arrays ``x`` and ``y`` of an ``.npz`` file."""
 
     def __init__(self, path):
         try:
@@ -69,11 +61,6 @@ class Arrays:
 
 class Images:
     """Images below a folder, with a folder for each class, read and resized by Keras.
-
-    Args:
-        path: The folder.
-        side: Pixels, where the model does not say.
-        norm: Means and deviations of channels in bytes; None for bytes as they are.
 
     Attributes:
         num_classes: Of its labels.

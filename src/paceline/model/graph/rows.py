@@ -94,12 +94,7 @@ def _mapped(graph: Graph, change: Callable[[FloatArray], FloatArray]) -> Graph:
 
 
 def only_ops(graph: Graph, chosen: IntArray) -> Graph:
-    """The graph with some of its ops alone; everything that they touch is there all the time.
-
-    Args:
-        graph: A pass.
-        chosen: Ops that stay, in order.
-    """
+    """The graph with some of its ops alone; everything that they touch is there all the time."""
     ops, storages = graph.ops, graph.storages
     reads = _rows_of(ops.input_start, ops.input_tensor, chosen)
     writes = _rows_of(ops.output_start, ops.output_tensor, chosen)

@@ -62,10 +62,6 @@ def sent_gradient_frac(program: Program, configuration: Configuration) -> float:
 
     Beside master weights gradients are kept in FP32, and sent so in BF16 training, in FP16
     training as they were made (Megatron-LM, ``accumulate_allreduce_grads_in_fp32``).
-
-    Args:
-        program: Rewritten.
-        configuration: What for.
     """
     has_masters = bool((program.stores.owner == Owner.MASTER_WEIGHT).any())
     return 0.5 if has_masters and configuration.precision == "fp16" else 1.0

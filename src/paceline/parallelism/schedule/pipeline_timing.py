@@ -184,13 +184,7 @@ def _kept_messages(microbatches: IntArray, schedule: Schedule, num_ranks: int) -
 def distinct_pipelines(
     table: StrategyTable, variants: Sequence[Variant], fabric: ClusterLinks
 ) -> Pipelines:
-    """The pipelines of a table, laid out.
-
-    Args:
-        table: Strategies.
-        variants: What their ``variant`` points into.
-        fabric: The cluster.
-    """
+    """The pipelines of a table, laid out."""
     degree = np.array([v.num_ranks for v in variants])[table.variant]
     crosses = degree * table.dp * table.pp > fabric.devices_per_node
     columns = (table.pp, table.chunks, table.kind, table.microbatches, table.variant, table.point)

@@ -52,11 +52,7 @@ class VariantKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Variant(VariantKind):
-    """The same with what it costs.
-
-    Attributes:
-        costs: Blocks on one rank.
-    """
+    """The same with what it costs."""
 
     costs: BlockCosts
 

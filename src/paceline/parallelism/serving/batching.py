@@ -185,9 +185,6 @@ def fastest(ways: Sequence[EnginePasses]) -> EnginePasses:
     """Passes of which each takes the fastest of some ways.
 
     Kernels with weights and arithmetic in four bits are no slower than those with either alone.
-
-    Args:
-        ways: Each for itself.
     """
     step_s = np.stack([way.step_s for way in ways])
     chosen = step_s.argmin(axis=0)[np.newaxis]

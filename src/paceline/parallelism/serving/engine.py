@@ -82,10 +82,6 @@ def asked_passes(runs: ServingRuns, *, guesses: bool = False) -> tuple[tuple[str
 
     Each prompt that differs once, and two long ones where parts of prompts look back on what was
     found; a step halfway through the answers, and with no context.
-
-    Args:
-        runs: What is asked.
-        guesses: Whether a model guesses tokens.
     """
     one = np.ones_like(runs.concurrency)
     prompts = _prompts(runs)

@@ -112,12 +112,6 @@ def with_whole_experts(whole: Graph, split: Graph, found: Experts, shape: SplitS
     """A tensor rank's graph with this rank's share of whole experts instead of thin ones.
 
     Each of its experts gets the tokens of all ranks that have items of their own.
-
-    Args:
-        whole: What tensor ranks share.
-        split: As one of them runs it.
-        found: Experts of ``whole``.
-        shape: How they are dealt out.
     """
     num_ranks, products = shape.expert_ranks, found.products
     dims, flop = split.ops.dims.copy(), split.ops.flop.copy()

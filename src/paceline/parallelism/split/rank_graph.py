@@ -184,12 +184,7 @@ def _once_a_layer(calls: CallTable, graph: Graph) -> CallTable:
 
 
 def calls_when_run(rank: RankGraph, configuration: Configuration) -> CallTable:
-    """The calls of a rank; recomputing a block for its backward repeats those of its forward.
-
-    Args:
-        rank: What the rank has.
-        configuration: What it recomputes.
-    """
+    """The calls of a rank; recomputing a block for its backward repeats those of its forward."""
     calls, graph = rank.calls, rank.graph
     recomputes = configuration.checkpointing in ("block", "full")
     if not recomputes or not (graph.ops.phase == Phase.BACKWARD).any():

@@ -146,9 +146,6 @@ def word_tables(views: Sequence[OpView]) -> Mapping[int, float]:
     """Tables that are looked up by ids from outside the pass, with their rows, by storage.
 
     Positions and relative distances are counted by the model itself, and are none.
-
-    Args:
-        views: All ops of the graph.
     """
     ids, made = set[int](), set[int]()
     found: dict[int, float] = {}

@@ -140,11 +140,7 @@ def looking_ops(graph: Graph) -> npt.NDArray[np.int64]:
 
 
 def shared_heads(graph: Graph) -> int:
-    """Heads that every degree of Ulysses must divide: a common divisor of those of all attention.
-
-    Args:
-        graph: One pass, before it is split.
-    """
+    """Heads that every degree of Ulysses must divide: a common divisor over all attention."""
     heads = graph.ops.dims[looking_ops(graph)][:, [_HEADS, _KEY_HEADS], 0]
     return int(np.gcd.reduce(heads.astype(np.int64), axis=None))
 
@@ -220,9 +216,6 @@ def check_shared(graph: Graph, shape: SplitShape, seq: float, *, name: str) -> N
 def check_sequence(graph: Graph) -> None:
     """Raise unless ranks can share the sequences of a model.
 
-    Args:
-        graph: One pass of it.
-
     Raises:
         InvalidInputError: The model has no sequence, or no attention that can pass keys on, or
             walks the sequence in order.
@@ -246,9 +239,6 @@ def check_sequence(graph: Graph) -> None:
 
 def check_ring(program: Program) -> None:
     """Raise unless attention runs in kernels that can take keys part by part.
-
-    Args:
-        program: What a rank runs.
 
     Raises:
         InvalidInputError: Attention is made of products of all scores.

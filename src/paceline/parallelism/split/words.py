@@ -21,13 +21,7 @@ def ends_in_words(graph: Graph) -> bool:
 
 
 def with_split_words(whole: Graph, split: Graph, num_ranks: int) -> Graph:
-    """A rank's graph with its part of the vocabulary at the end, unless it has it by its table.
-
-    Args:
-        whole: A pass that ends in words.
-        split: As one rank runs it.
-        num_ranks: Tensor ranks.
-    """
+    """A rank's graph with its part of the vocabulary at the end, unless it has it by its table."""
     if split.ops.dims[-1, _N, 0] < whole.ops.dims[-1, _N, 0]:
         return split
     ops = split.ops

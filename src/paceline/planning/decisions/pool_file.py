@@ -148,11 +148,6 @@ def plan_pool(
 ) -> PoolAnswer:
     """The schedule of the stated jobs, from predicted times.
 
-    Args:
-        stated: What the file says.
-        catalog: Where the devices are.
-        load: Gives the workload of a job.
-
     Raises:
         UnknownNameError: A device, model or option that does not exist.
         DoesNotFitError: A job that runs on no devices of the pool.

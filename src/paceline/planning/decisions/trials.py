@@ -145,13 +145,6 @@ def rivals(
 ) -> tuple[list[Job], Steps, list[StepFeatures]]:
     """The fastest strategies that fit, their steps, and what measurements know their ranks by.
 
-    Args:
-        job: What is trained.
-        cluster: On what.
-        num_devices: World size.
-        global_batch: Items per optimizer step.
-        calibration: Of the predictor.
-
     Raises:
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.

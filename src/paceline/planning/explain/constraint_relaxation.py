@@ -30,13 +30,7 @@ _PINS = ("offer", "device")
 
 
 def loosening(catalog: Catalog, goal: Goal, *, today: date) -> str:
-    """The fewest options without which something is left, and how much; empty if nothing is.
-
-    Args:
-        catalog: What exists.
-        goal: Its filters leave nothing.
-        today: The day prices are judged on.
-    """
+    """The fewest options without which something is left, and how much; empty if nothing is."""
     stated = _stated(goal)
     for size in range(1, len(stated) + 1):
         found = [

@@ -115,13 +115,7 @@ def _fates(search: Search, best: int | None, winning: Winning | None) -> tuple[E
 
 
 def priced(search: Search, fate: Exclusion, winning: Winning) -> Exclusion:
-    """The same with the price below which it is first as the rule has it, or none if it never is.
-
-    Args:
-        search: What was seen.
-        fate: An offer that is excluded.
-        winning: `Winning.of` the search.
-    """
+    """The same with the price below which it is first by the rule, or none if it never is."""
     guess = fate.wins_below_usd_per_hour
     if guess is None or fate.place is None or objective_name(search.goal) == "time":
         return fate
@@ -321,13 +315,7 @@ def _rows_unpriced(search: Search) -> tuple[Index, ...]:
 
 
 def why_not_sentences(search: Search, best: int, names: set[str]) -> tuple[str, ...]:
-    """Why none of these offers is first, one sentence each, the nearest to winning first.
-
-    Args:
-        search: What was seen.
-        best: Row of the first choice.
-        names: ``Offer.name`` of those asked for.
-    """
+    """Why none of these offers is first, one sentence each, the nearest to winning first."""
     wanted = np.array([p.offer.name in names for p in search.found.places], dtype=bool)
     mask = wanted[search.candidates.place] if len(wanted) else np.zeros(0, dtype=bool)
     sentences: list[str] = []

@@ -36,10 +36,6 @@ _ALIKE_LOG = 0.05
 def check_possible(search: Search, catalog: Catalog) -> None:
     """Pass if something is feasible.
 
-    Args:
-        search: What was evaluated.
-        catalog: Where it was looked for.
-
     Raises:
         NoOfferError: No offer is left, or none keeps the goal.
         DoesNotFitError: Nothing that is left has the memory.

@@ -40,12 +40,7 @@ _FORMULAS = {
 
 
 def explanation(search: Search, row: int) -> tuple[TracedFigure, ...]:
-    """The figures of a candidate, results first, facts last.
-
-    Args:
-        search: Where the row comes from.
-        row: Of the candidate table.
-    """
+    """The figures of a candidate, results first, facts last."""
     choice = planned_choice(search, row)
     parts = (
         _job(search, row),

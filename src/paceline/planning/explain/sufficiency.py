@@ -34,10 +34,6 @@ def enough_sentences(search: Search, best: int) -> tuple[str, ...]:
     For a service: the rate at which a dearer machine becomes the cheaper way, and the one up to
     which a CPU would do. For a job on an owned machine: the work up to which it is done there
     sooner than on anything rented.
-
-    Args:
-        search: What was evaluated.
-        best: Row of the first choice.
     """
     if search.job.amount.samples_per_s is not None:
         return _serving_sentences(search, best)

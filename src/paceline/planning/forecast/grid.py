@@ -195,11 +195,6 @@ def predict_grid(
 def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
     """The grid whose cells show these steps.
 
-    Args:
-        asked: Its jobs.
-        steps: Of its cases.
-        calibration: Name of the predictor's.
-
     Raises:
         PacelineError: What was asked cannot be.
     """

@@ -167,10 +167,6 @@ def stated_phases(
 ) -> tuple[AskedPhase, ...]:
     """The phases that the file states, in their order.
 
-    Args:
-        stated: What the file says.
-        load: Gives the workload of a task.
-
     Raises:
         InvalidInputError: A phase that does not say what it must.
         UnknownNameError: An option that is none.

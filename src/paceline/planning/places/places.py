@@ -104,11 +104,6 @@ class PlaceSearch:
 def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
     """Go through the offers once.
 
-    Args:
-        catalog: What exists.
-        goal: Its filters apply here.
-        today: The day prices are judged on.
-
     Raises:
         UnknownNameError: A device, offer, vendor, cloud or region of the goal is not in the
             catalogue.

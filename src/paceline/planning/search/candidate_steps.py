@@ -23,13 +23,7 @@ from paceline.simulation.together import ranks_together
 
 
 def figures(ground: SearchContext, candidates: CandidateTable, steps: Steps) -> Evaluation:
-    """Time, money and energy of candidates for what is asked.
-
-    Args:
-        ground: Where they run.
-        candidates: What runs.
-        steps: Of each.
-    """
+    """Time, money and energy of candidates for what is asked."""
     question = ground.question
     return evaluate(
         candidates,
@@ -51,12 +45,7 @@ def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointi
 
 
 def candidate_steps(ground: SearchContext, candidates: CandidateTable) -> Steps:
-    """Steps of replicas, each of one device or of a few that share every layer.
-
-    Args:
-        ground: Where they run.
-        candidates: Of the usual search.
-    """
+    """Steps of replicas, each of one device or of a few that share every layer."""
     machines, of_place = distinct_machines(
         [machine_of(ground, place) for place in range(len(ground.places))]
     )

@@ -36,10 +36,6 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
     """The choice at a row of the candidate table with all its figures and intervals.
 
     Its words are empty: who ranks it knows its reason, label, remark and notes.
-
-    Args:
-        search: Where the row comes from.
-        row: Of the candidate table.
     """
     candidates, evaluation, forecast = search.candidates, search.evaluation, search.forecast
     place = search.found.places[candidates.place[row]]

@@ -360,10 +360,6 @@ def objective_log_sigma(evaluation: Evaluation, goal: Goal) -> FloatArray:
     """Standard deviation of the log objective of all candidates, (num_candidates,).
 
     An hour of serving is paid for as many machines as keep the rate, which is as unsure as a step.
-
-    Args:
-        evaluation: Their figures.
-        goal: Whose objective it is.
     """
     e, name = evaluation, objective_name(goal)
     log_sigma = e.steps.log_sigma if name in ("time", "energy") else e.cost_log_sigma

@@ -49,10 +49,6 @@ def opening(question: Question, catalog: Catalog) -> Opening:
     """The first search for a plan: within the usual deadline where nothing else can be in time.
 
     No search of the usual number of devices keeps it then: what they lack needs no meshes.
-
-    Args:
-        question: What is asked.
-        catalog: Devices and offers.
     """
     if _is_surely_endless(question, catalog):
         return Opening(question=_in_usual_time(question), has_meshes=False)
@@ -64,11 +60,6 @@ def finished(search: Search, question: Question, catalog: Catalog) -> Search:
 
     A training job that is to be cheap, whatever it takes, is done within `usual_deadline_s` if
     anything is, and about as fast as can be if nothing is.
-
-    Args:
-        search: The first one.
-        question: What is asked.
-        catalog: Devices and offers.
     """
     search = wide_enough(search, catalog)
     if search.question.has_usual_deadline:
@@ -127,10 +118,6 @@ def wide_enough(search: Search, catalog: Catalog) -> Search:
     """The search, or one over so many devices that a constraint of time may be kept.
 
     Only where the goal states no largest number, and nothing within the usual one keeps it.
-
-    Args:
-        search: Over the usual number of devices.
-        catalog: Devices and offers.
     """
     while not search.is_feasible.any() and (lacking := _lacking_factor(search)) > 1.0:
         tried = search.goal.most_devices

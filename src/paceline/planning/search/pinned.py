@@ -46,10 +46,6 @@ _NUM_BEST = 2
 def pinned_strategy(goal: Goal, places: Sequence[Place]) -> Strategy | None:
     """The pinned strategy; None if the goal pins none.
 
-    Args:
-        goal: What is wanted.
-        places: Where it could run.
-
     Raises:
         InvalidInputError: It is no strategy, or can run in no place.
     """

@@ -120,12 +120,7 @@ class SourceLevels:
     family: Mapping[str, Mapping[str, float]]
 
     def logs(self, devices: DeviceTable, asked: str) -> FloatArray:
-        """Of each device, (num_devices,).
-
-        Args:
-            devices: The devices.
-            asked: ``framework/task``, such as ``torch/train``.
-        """
+        """Of each device, (num_devices,)."""
         known = (
             self.device.get(name, self.family.get(family, {}))
             for name, family in zip(devices.names, devices.families, strict=True)

@@ -61,10 +61,6 @@ def process_memory(platform: Platform, calibration: Calibration | None = None) -
 def reserved_bytes(allocated_bytes: FloatArray, *, platform: Platform) -> FloatArray:
     """Segments that the caching allocator holds at that peak, median over jobs.
 
-    Args:
-        allocated_bytes: Peak of live blocks.
-        platform: Whose allocator.
-
     Returns:
         What ``torch.cuda.max_memory_reserved`` shows, same shape.
     """

@@ -44,9 +44,6 @@ def throughput_chart(rows: Sequence[LedgerRow]) -> Chart | None:
     """Throughput against batch, a line per number of devices, with the edge where memory ends.
 
     None where no cell has a time.
-
-    Args:
-        rows: Cells of one model and setting.
     """
     unit = sample_unit_of(row.record for row in rows)
     points = [_throughput_point(row) for row in rows if row.record.samples_per_s]
@@ -67,11 +64,7 @@ def throughput_chart(rows: Sequence[LedgerRow]) -> Chart | None:
 
 
 def speed_up_chart(rows: Sequence[LedgerRow]) -> Chart | None:
-    """Speed-up against the number of devices with the ideal line; None with only one of them.
-
-    Args:
-        rows: Cells of one model and setting.
-    """
+    """Speed-up against the number of devices with the ideal line; None with only one of them."""
     single = {
         row.record.batch_per_device: row.record.samples_per_s
         for row in rows

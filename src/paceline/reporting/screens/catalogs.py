@@ -60,12 +60,7 @@ def device_page(device: Device) -> str:
 
 
 def offer_table(offers: Sequence[Offer], today: date) -> Table:
-    """One row per offer: what is inside, its prices and the day of each, why it is not ranked.
-
-    Args:
-        offers: In the order of the rows.
-        today: Day on which prices are judged.
-    """
+    """One row per offer: what is inside, its prices and the day of each, why it is not ranked."""
     return Table(
         columns=(
             Column(title="offer", min_width=22, told_below=True),

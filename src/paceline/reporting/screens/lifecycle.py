@@ -13,12 +13,7 @@ from paceline.units import format_duration, format_percent, format_usd
 
 
 def lifecycle_text(answer: Lifecycle, *, width: int) -> str:
-    """What was assumed, the places with their costs, and why.
-
-    Args:
-        answer: What was found.
-        width: Columns of the terminal.
-    """
+    """What was assumed, the places with their costs, and why."""
 
     def lines(label: str, sentences: tuple[str, ...]) -> str:
         return "\n".join(labelled(label, sentences, width))

@@ -40,13 +40,7 @@ _NUM_REJECTED_SHOWN = 4
 
 
 def plan_text(plan: PlanFile, *, width: int = 100, is_full: bool = False) -> str:
-    """The plan as text: what to do, the choices, and the reasons that matter most.
-
-    Args:
-        plan: What was found.
-        width: Columns of the terminal.
-        is_full: Whether all reasons are given.
-    """
+    """The plan as text: what to do, the choices, and the reasons that matter most."""
     blocks = (
         "\n".join(textwrap.wrap(headline(plan), width, break_on_hyphens=False)),
         "\n".join(_opening(plan, width)),

@@ -62,13 +62,6 @@ def engine_of_row(
     An engine that is started without degrees takes no more devices than its weights need; whoever
     measures a machine with a harness fills it with replicas.
 
-    Args:
-        cell: The row.
-        workload: Its model.
-        catalog: Links.
-        asked: Its load.
-        weights_bytes: Of the whole model.
-
     Raises:
         UnresolvedRowError: Its degrees and its devices do not agree.
     """

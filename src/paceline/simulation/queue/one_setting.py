@@ -70,11 +70,7 @@ class Gain:
         return self.after_per_s / self.before_per_s - 1.0 if self.before_per_s else math.inf
 
     def text(self, *, is_limited: bool) -> str:
-        """As a sentence of what the service then completes.
-
-        Args:
-            is_limited: Whether within limits.
-        """
+        """As a sentence of what the service then completes."""
         within = " within the goal" if is_limited else " at most"
         more = f" (+{format_percent(self.frac)})" if self.before_per_s else ""
         return (

@@ -113,10 +113,6 @@ def saturation(table: EngineTable, load: Load) -> Served:
 
     Rates are those at which requests start after the engine is full, so that neither its filling
     nor the last long answers count.
-
-    Args:
-        table: Of the replica.
-        load: Lengths of its requests.
     """
     at_once = _at_once(table, load)
     backlog = replace(load, arrivals="at-once", num_requests=_BACKLOG * at_once + _SOME).requests()

@@ -60,11 +60,7 @@ class Cause:
 
 
 def ranked_causes(found: Found) -> tuple[Cause, ...]:
-    """What would help: first what changes time alone, then what changes numbers; best first.
-
-    Args:
-        found: What was measured.
-    """
+    """What would help: first what changes time alone, then what changes numbers; best first."""
     every = [one for look in _LOOKS for one in look(found)]
     kept = [one for one in every if one.gain >= _LEAST_GAIN and one.step_s.high < _own_s(found)]
     return tuple(sorted(kept, key=_order))

@@ -125,13 +125,7 @@ def try_in_script(
 
 
 def diagnosis_of(run: Run, found: Found, failed: Sequence[str] = ()) -> Diagnosis:
-    """What was found, made into causes.
-
-    Args:
-        run: Which.
-        found: What was measured.
-        failed: Trials that ended the script.
-    """
+    """What was found, made into causes."""
     job, _ = read_capture(run.folder)
     own = found.named("own")
     middle = found.step_s("own")

@@ -39,13 +39,7 @@ _TAKEN9 = "as Ultralytics trains it, without the branch that its first release t
 
 
 class _Backbone(nn.Module):
-    """Levels of a half of the size each; the last three are given on.
-
-    Args:
-        stem: First layers.
-        stages: Of four levels.
-        top: After the last.
-    """
+    """Levels of a half of the size each; the last three are given on."""
 
     def __init__(self, stem, stages, top):
         super().__init__()
