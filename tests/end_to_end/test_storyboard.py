@@ -1,4 +1,7 @@
-"""The first ten minutes of a user, as whole processes in an empty folder."""
+"""The first ten minutes of a user in an empty folder.
+
+Whole processes where starting one is the question; elsewhere the verb runs in this process.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from paceline.app.main import main
+
+Typed = Callable[..., tuple[int, str, str]]
 
 _DAY = ("--as-of", "2026-11-20")
 _LAB = Path(__file__).parents[2] / "docs" / "how-to" / "examples" / "lab.toml"
@@ -54,6 +62,19 @@ def answered(folder: Path, *arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Typed:
+    """Runs a verb in this process: its status, its answer and its talk."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        return (status, *capsys.readouterr())
+
+    return run
+
+
 def test_minute_0_one_screen(tmp_path: Path) -> None:
     assert "paceline plan resnet50 --deadline 24h" in answered(tmp_path)
 
@@ -79,8 +100,10 @@ def test_minute_1_a_plan_and_its_file(tmp_path: Path) -> None:
         "plan lstm --budget 5usd",
     ],
 )
-def test_the_questions_of_the_issue_are_answered(tmp_path: Path, question: str) -> None:
-    answer = json.loads(answered(tmp_path, *question.split(), *_DAY, "--json"))
+def test_the_questions_of_a_newcomer_are_answered(typed: Typed, question: str) -> None:
+    status, out, _ = typed(*question.split(), *_DAY, "--json")
+    assert status == 0
+    answer = json.loads(out)
     assert answer["choices"]
     assert answer["assumptions"]
     assert all(choice["meets_goal"] for choice in answer["choices"][:1])
@@ -103,13 +126,12 @@ def test_minute_3_a_model_that_fails_shows_its_own_traceback(tmp_path: Path) -> 
     assert ended.stderr.splitlines()[-1].startswith("hint: ")
 
 
-def test_minute_5_batch_against_count_with_oom_cells(tmp_path: Path) -> None:
-    ended = paceline(
-        tmp_path, "predict", "llama-3-8b", "--device", "h100,l40s,4090",
+def test_minute_5_batch_against_count_with_oom_cells(typed: Typed) -> None:
+    status, out, _ = typed(
+        "predict", "llama-3-8b", "--device", "h100,l40s,4090",
         "--batch", "1,8,32", "--devices", "1,2,4,8",
     )  # fmt: skip
-    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
-    out = ended.stdout
+    assert status == 0
     assert out.startswith("8×H100 SXM5 80GB trains ")
     assert "(zero3, as" in out
     assert "OOM: batch 1 needs" in out
@@ -132,15 +154,15 @@ def test_minute_7_a_mistake(tmp_path: Path) -> None:
     assert "RTX 4090" in ended.stderr
 
 
-def test_minute_8_where_time_and_memory_go(tmp_path: Path) -> None:
-    out = answered(tmp_path, "trace", "resnet50", "--device", "a100")
+def test_minute_8_where_time_and_memory_go(typed: Typed) -> None:
+    _, out, _ = typed("trace", "resnet50", "--device", "a100")
     assert "25,557,032 parameters" in out
     assert "memory at the peak" in out
     assert "bandwidth" in out
 
 
-def test_minute_10_a_purchase_request(tmp_path: Path) -> None:
-    out = answered(tmp_path, "plan", "resnet50", "--deadline", "24h", "--format", "md", *_DAY)
+def test_minute_10_a_purchase_request(typed: Typed) -> None:
+    _, out, _ = typed("plan", "resnet50", "--deadline", "24h", "--format", "md", *_DAY)
     for heading in ("## Proposal", "## Assumptions", "## Sensitivity", "## Risks",
                     "## Prices and where they were read"):  # fmt: skip
         assert heading in out
@@ -174,37 +196,39 @@ def test_a_plan_becomes_launch_files(tmp_path: Path) -> None:
         f"plan resnet50 --cloud own --facts {_LAB}",
     ],
 )
-def test_the_next_command_runs_as_typed(tmp_path: Path, question: str) -> None:
-    out = answered(tmp_path, *question.split(), *_DAY)
+def test_the_next_command_runs_as_typed(tmp_path: Path, typed: Typed, question: str) -> None:
+    _, out, _ = typed(*question.split(), *_DAY)
     (command,) = re.findall(r"^next: paceline (.+)$", out, re.MULTILINE)
-    assert "start: " in answered(tmp_path, *shlex.split(command))
+    status, out, _ = typed(*shlex.split(command))
+    assert status == 0
+    assert "start: " in out
     assert list(tmp_path.glob("deploy-*/*"))
 
 
-def test_a_plan_that_serves_trains_nothing(tmp_path: Path) -> None:
-    answered(tmp_path, "plan", "gpt2", "--task", "infer", *_DAY)
-    ended = paceline(
-        tmp_path, "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
+def test_a_plan_that_serves_trains_nothing(typed: Typed) -> None:
+    assert typed("plan", "gpt2", "--task", "infer", *_DAY)[0] == 0
+    status, _, talk = typed(
+        "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
     )
-    assert ended.returncode == 2
-    assert "for inference" in ended.stderr
+    assert status == 2
+    assert "for inference" in talk
 
 
-def test_a_file_of_the_users_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_file_of_the_users_is_never_overwritten(tmp_path: Path, typed: Typed) -> None:
     mine = tmp_path / "plan.yaml"
     mine.write_text("my: own\n")
-    ended = paceline(tmp_path, "plan", "lstm", "--budget", "5usd", *_DAY)
-    assert ended.returncode == 0
-    assert "not saved" in ended.stderr
+    status, _, talk = typed("plan", "lstm", "--budget", "5usd", *_DAY)
+    assert status == 0
+    assert "not saved" in talk
     assert mine.read_text() == "my: own\n"
 
 
-def test_ones_own_prices_compete(tmp_path: Path) -> None:
-    out = answered(tmp_path, "plan", "resnet50", "--cloud", "campus", "--facts", str(_LAB), *_DAY)
+def test_ones_own_prices_compete(typed: Typed) -> None:
+    _, out, _ = typed("plan", "resnet50", "--cloud", "campus", "--facts", str(_LAB), *_DAY)
     assert "Campus 4×Acme X1 80GB" in out
 
 
-def test_the_examples_of_the_readme_are_accepted(tmp_path: Path) -> None:
+def test_the_examples_of_the_readme_are_accepted(typed: Typed) -> None:
     """Every verb that the README shows is there."""
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     blocks = readme.split("```sh\n")[1:]
@@ -212,4 +236,6 @@ def test_the_examples_of_the_readme_are_accepted(tmp_path: Path) -> None:
     verbs = {line.split()[1] for line in lines if line.startswith("paceline ")}
     assert {"plan", "predict", "trace", "devices", "offers"} <= verbs
     for verb in sorted(verbs):
-        assert answered(tmp_path, verb, "--help").startswith(f"Usage: paceline {verb}")
+        status, out, _ = typed(verb, "--help")
+        assert status == 0
+        assert out.startswith(f"Usage: paceline {verb}")
