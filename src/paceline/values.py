@@ -88,6 +88,7 @@ def _uncompiled_init(kind: Any) -> _Method:
     turns, fielded = iter(range(_FEW)), list[Field[Any]]()
 
     def method(self: Any, /, *args: Any, **keywords: Any) -> None:
+        """Set the fields one by one; after some instances compile what does it faster."""
         fielded.extend(() if fielded else fields(kind))
         values = None if next(turns, None) is None else _bound(fielded, args, keywords)
         if values is None:

@@ -58,6 +58,7 @@ def takes(*options: TextOption) -> Callable[[Verb], Verb]:
     """Give a verb that ends in ``**values`` a command-line option for each of ``options``."""
 
     def decorate(verb: Verb) -> Verb:
+        """The verb with its own options and the table's in its signature, required ones first."""
         signature = spelled_out(verb)
         own = [
             parameter.replace(kind=parameter.KEYWORD_ONLY)

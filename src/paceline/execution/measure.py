@@ -97,6 +97,7 @@ def _notifier(
     talk: Callable[[Notice], None], number: int, num_cells: int, cell: Cell, clock: _Clock
 ) -> Callable[[str, Record | None], None]:
     def notify(stage: str, record: Record | None) -> None:
+        """Say where the cell stands, and how long the others may still take."""
         talk(
             Notice(
                 number=number,

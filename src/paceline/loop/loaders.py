@@ -108,6 +108,7 @@ class _Batches:
     """Batch sampler of the loader that is read: yields what `Seeded` understands."""
 
     def begin(self, epoch, start, rank, ranks):
+        """Begin an epoch at the batch ``start``, for one of ``ranks``."""
         self._from = (epoch, start, rank, ranks)
 
     def __iter__(self):

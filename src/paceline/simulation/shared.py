@@ -96,6 +96,7 @@ def exchanged_s(
     wires = Wires(groups=groups, engine_sums=sums)
 
     def seconds(name: str, length: FloatArray) -> FloatArray:
+        """Seconds that messages of a named pass add at some lengths, (num_rows,)."""
         how, batch = passes.lowered[name].configuration, asked.batch
         calls = calls_when_run(passes.splits[name], how)
         if engine is not None and name in (PROMPT, DRAFT_PROMPT):

@@ -359,6 +359,7 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
     from paceline.app.requests.remedies import remedy_lines
 
     def evaluate(remedy: Remedy, name: str, batch: int) -> GridCell | None:
+        """The cell that the question becomes with one remedy; None where it has no answer."""
         changed = replace(
             question,
             batches=(batch,),

@@ -82,6 +82,7 @@ class Guard:
             return
 
         async def send_guarded(message: Message) -> None:
+            """Pass a message on; the one that begins an answer gets the headers of every page."""
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)

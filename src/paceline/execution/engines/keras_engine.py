@@ -209,6 +209,7 @@ class _TensorFlowBackend(object):
             return tf.nn.sparse_softmax_cross_entropy_with_logits(y, outputs)
 
         def train(x, y):
+            """One step, or the gradients alone; returns a scalar that waits for all of it."""
             with tf.GradientTape() as tape:
                 outputs = tf.cast(model(x, training=True), tf.float32)
                 loss = tf.reduce_mean(losses(y, outputs))

@@ -52,6 +52,7 @@ def diagnose_gpus(gpus: Sequence[GpuFacts], device: Device | None = None) -> Ite
         return "no NVLink connection is up" if joined and not most_links else ""
 
     def slow_slot(gpu: GpuFacts) -> str:
+        """What is wrong with a card's slot; empty where its rate is as it should be or unknown."""
         rate = _slot_bytes_per_s(gpu)
         able = device.pcie_bytes_per_s if device is not None else None
         if rate is None or able is None or rate >= _SLOW_SLOT_FRAC * able:

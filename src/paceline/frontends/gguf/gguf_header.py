@@ -66,6 +66,7 @@ class _Reader:
         self.file, self.size, self.items = file, size, _MOST_ITEMS
 
     def header(self):
+        """Keys and tensors of the file, read from its first byte on."""
         if self._bytes(4) != _MAGIC:
             raise _refused("does not begin with `GGUF`")
         version = self._number("I")

@@ -223,6 +223,7 @@ def _place_of_extreme(function):
 
 def _softmax(function):
     def run(call, x):
+        """Along one axis; before opset 13 over all axes from there on, as one."""
         newest = call.opset >= 13
         axis = call.attribute("axis", -1 if newest else 1)
         if newest or axis in (-1, x.ndim - 1):

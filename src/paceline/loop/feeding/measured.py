@@ -51,6 +51,7 @@ class _Timed:
         self.core_s, self.wall_s = Counter(), Counter()
 
     def call(self, name, function, *arguments):
+        """Call a function, and count its seconds of core and of clock under a name."""
         core, wall = time.thread_time(), time.perf_counter()
         found = function(*arguments)
         self.core_s[name] += time.thread_time() - core
@@ -58,6 +59,7 @@ class _Timed:
         return found
 
     def stages(self, count):
+        """Seconds of each name per item, over ``count`` items."""
         return [Stage(name, self.core_s[name] / count, self.wall_s[name] / count)
                 for name in self.core_s]  # fmt: skip
 

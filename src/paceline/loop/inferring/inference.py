@@ -129,6 +129,7 @@ def _ahead(batches):
     ready, is_over = queue.Queue(1), threading.Event()
 
     def work():
+        """Put batches into the queue until it is over; None comes last, or what ended them."""
         last = None
         try:
             for batch in batches:

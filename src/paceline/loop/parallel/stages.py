@@ -63,6 +63,7 @@ def traced(model, stages, example):
     """
 
     def policy(graph_module):
+        """Mark the ends of stages in a traced graph, where stages are even and cuts cheap."""
         found = cuts.profile(graph_module)
         ends = cuts.choose(found, stages)
         if ends is None:

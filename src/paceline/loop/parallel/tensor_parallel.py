@@ -212,6 +212,7 @@ class _Swapped:
         self.dims = flow.weight_dims(layer) or (0, 0)
 
     def run(self, values, *args, **kwargs):
+        """Call the layer with other weights in place; its own are back afterwards."""
         held = self.layer._parameters
         before = {key: held[key] for key in values}
         held.update(values)
@@ -221,6 +222,7 @@ class _Swapped:
             held.update(before)
 
     def weights(self):
+        """Parameters of the layer by name."""
         return {key: one for key, one in self.layer._parameters.items() if one is not None}
 
 

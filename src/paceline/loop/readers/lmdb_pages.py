@@ -64,6 +64,7 @@ class _Walk:
         self.seen, self.errors = set(), []
 
     def visit(self, number, depth):
+        """Collect the keys below a page, or why it cannot be read."""
         try:
             nodes, flags = self._page(number, depth)
         except ValueError as error:

@@ -262,6 +262,7 @@ def _fill_optimizer(name, optimizer, names, tree, wanted, found, is_part):
         _room_for(one, None, wanted)
 
     def finish():
+        """Write states and settings into the optimizer, once all of them are known to fit."""
         optimizer.state.clear()
         for key, parameter in own.items():
             if states[key]:

@@ -107,7 +107,10 @@ def _strict_loader() -> Any:
     """A safe loader that refuses a key given twice."""
 
     class StrictLoader(_fast_loader()):  # type: ignore[misc]
+        """Loads plain values alone, each key once."""
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            """A mapping, refused where a key stands in it twice."""
             keys = [key.value for key, _ in node.value]
             twice = next((k for k in keys if not isinstance(k, list) and keys.count(k) > 1), None)
             if twice is not None:

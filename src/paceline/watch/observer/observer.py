@@ -55,6 +55,7 @@ class _AfterImport:
         self._actions = actions
 
     def find_spec(self, name, path=None, target=None):
+        """The usual spec of a module that is waited for; its action runs after its import."""
         action = self._actions.pop(name, None)
         if action is None:
             return None

@@ -77,6 +77,7 @@ class Scratch:
         plain = self.plain_open
 
         def opened(file, mode="r", *args, **kwargs):
+            """Open a file to write it in the folder, and to read it where it was last written."""
             if isinstance(file, (str, os.PathLike)):
                 if _WRITING & set(mode):
                     kept = self.path_of(file)
@@ -93,6 +94,8 @@ class Scratch:
         """Renaming moves what is in the folder; deleting leaves what was there before."""
 
         def moving(plain):
+            """A function that renames within the folder."""
+
             def moved(source, target, *args, **kwargs):
                 kept = self.found(source)
                 if kept is source:
@@ -102,6 +105,8 @@ class Scratch:
             return moved
 
         def deleting(plain):
+            """A function that deletes what the script made, and leaves what was there before."""
+
             def deleted(path, *args, **kwargs):
                 kept = self.found(path)
                 if kept is not path:

@@ -525,6 +525,7 @@ class _Muted:
         self._thread = _thread.get_ident()
 
     def write(self, text):
+        """Write what other threads print; drop what the traced step prints a second time."""
         if _thread.get_ident() == self._thread:
             return len(text)
         return self._stream.write(text)

@@ -260,6 +260,7 @@ class Accumulation:
         has_stepped = True
 
         def step(*args, **kwargs):
+            """Update weights at the last microbatch alone; the others leave the marks of a step."""
             nonlocal has_stepped
             if self._is_last():
                 has_stepped = True

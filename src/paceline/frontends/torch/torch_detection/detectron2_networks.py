@@ -96,6 +96,7 @@ class _FrozenNorm(zoo.import_torchvision().ops.FrozenBatchNorm2d):
     """
 
     def forward(self, x):
+        """Trained as it is; without gradients by the fused op that inference runs."""
         if x.requires_grad:
             return super().forward(x)
         return F.batch_norm(

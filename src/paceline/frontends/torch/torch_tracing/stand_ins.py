@@ -183,6 +183,7 @@ class _Recurrent(torch.autograd.Function):
 
 def _recurrent(gates, has_cell):
     def stand_in(recorder, data, *arguments):
+        """One op for all layers and directions; packed sequences hand over their lengths first."""
         if not data.is_meta:
             return NotImplemented
         is_packed = (

@@ -84,6 +84,7 @@ def _listed(make):
     """``torch.tensor`` and its like: Python numbers become a tensor of the device."""
 
     def stand_in(recorder, *args, **kwargs):
+        """Record a copy from the host where numbers become a tensor on the traced device."""
         data = args[-1]
         target = args[0].device if len(args) > 1 else None
         target = kwargs.get("device") or target
