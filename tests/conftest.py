@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from warm_workers import WarmWorkers
+from warm_workers import WORKERS
 
 # No deadline: the two cores that run the tests may be busy. The same tree gives the same answer
 # twice; new cases are what ``make soak`` looks for.
@@ -25,8 +25,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 @pytest.fixture(scope="session", autouse=True)
 def warm_workers() -> Iterator[None]:
     """Models are traced in forks of a process that has imported PyTorch once."""
-    workers = WarmWorkers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("paceline.model.reading.worker._start", workers.start)
+        patch.setattr("paceline.model.reading.worker._start", WORKERS.start)
         yield
-    workers.close()
+    WORKERS.close()

@@ -15,11 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NoReturn
 
 from paceline.model.reading import worker
@@ -35,14 +37,31 @@ class WarmWorkers:
 
     def __init__(self) -> None:
         self._start = worker._start
-        self._path = os.environ.get("PYTHONPATH")
+        self._path = _path()
         self._server: socket.socket | None = None
 
     def start(self, command: Sequence[str], talk: IO[str]) -> Any:
         """A worker that is used as `subprocess.Popen` is."""
-        if command[0] != sys.executable or os.environ.get("PYTHONPATH") != self._path:
+        if command[0] != sys.executable or not _path() >= self._path:
             return self._start(command, talk)
-        return _Worker(self._connection(), command[-1], talk)
+        return _Worker(self._connection(), (command[-1],), talk)
+
+    def start_script(
+        self, *words: str | Path, talk: IO[str], env: Mapping[str, str] | None = None
+    ) -> _Worker:
+        """A script of a test, with its arguments and with more in its environment."""
+        return _Worker(self._connection(), tuple(map(str, words)), talk, env or {})
+
+    def run_script(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` runs a script that imports PyTorch, without waiting for that."""
+        with tempfile.TemporaryFile("w+") as talk:
+            ended = self.start_script(*words, talk=talk)
+            ended.stdin.close()
+            with ended.stdout as said:
+                out = said.read()
+            status = ended.wait()
+            talk.seek(0)
+            return subprocess.CompletedProcess(words, status, out, talk.read())
 
     def close(self) -> None:
         """End the process that forks."""
@@ -61,15 +80,26 @@ class WarmWorkers:
         return self._server
 
 
+def _path() -> set[str]:
+    return set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+
+
+#: Those of this test process.
+WORKERS = WarmWorkers()
+
+
 class _Worker:
     """What is used of a `subprocess.Popen`: its pipes, its end, and its status."""
 
-    def __init__(self, server: socket.socket, file: str, talk: IO[str]) -> None:
+    def __init__(
+        self, server: socket.socket, words: tuple[str, ...], talk: IO[str],
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         read_in, write_in = os.pipe()
         read_out, write_out = os.pipe()
         self._mine, theirs = socket.socketpair()
-        env = {**os.environ, worker._SHIPPED: str(worker.FRONT_ENDS)}
-        request = json.dumps({"file": file, "env": env, "cwd": os.getcwd()}).encode()
+        env = {**os.environ, worker._SHIPPED: str(worker.FRONT_ENDS), **more}
+        request = json.dumps({"words": words, "env": env, "cwd": os.getcwd()}).encode()
         descriptors = [read_in, write_out, talk.fileno(), theirs.fileno()]
         socket.send_fds(server, [len(request).to_bytes(_LENGTH, "big")], descriptors)
         server.sendall(request)
@@ -152,8 +182,9 @@ def _work(request: Mapping[str, Any], pipes: Sequence[int]) -> NoReturn:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    file = request["file"]
-    sys.argv, sys.path[0] = [file], str(Path(file).parent)
+    file = request["words"][0]
+    sys.argv, sys.path[0] = request["words"], str(Path(file).parent)
+    sys.path[1:1] = sorted(_path().difference(sys.path))
     status = 0
     try:
         runpy.run_path(file, run_name="__main__")

@@ -2,49 +2,50 @@
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-_SOURCE = _FOLDER.parents[2] / "src"
 
 
 def join():
     """Join the ranks that `start_ranks` started: over a file, since a port may be taken."""
+    import torch
     import torch.distributed as dist
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
     dist.init_process_group("gloo", os.environ["MET"], rank=rank, world_size=ranks)
 
 
-def start_ranks(script, num_ranks, *arguments, timeout_s=3600):
-    """What the ranks of a script print; each has one thread, and all end with the first failure."""
+def start_ranks(script, num_ranks, *arguments):
+    """What the ranks of a script print; each has one thread, and what fails is said."""
     with tempfile.TemporaryDirectory() as met:
-        return _said(f"file://{met}/met", script, num_ranks, arguments, timeout_s)
+        return _said(f"file://{met}/met", script, num_ranks, arguments)
 
 
-def _said(met, script, num_ranks, arguments, timeout_s):
-    environment = {
-        **os.environ, "PYTHONPATH": str(_SOURCE), "OMP_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "ignore", "WORLD_SIZE": str(num_ranks), "MET": met,
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(_FOLDER / script), *arguments],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(num_ranks)
-    ]  # fmt: skip
-    try:
-        said = [one.communicate(timeout=timeout_s)[0] for one in ranks]
-    finally:
-        for one in ranks:
-            one.kill()
-    failed = [text for one, text in zip(ranks, said, strict=True) if one.returncode]
-    assert not failed, failed[0][-3000:]
+def _said(met, script, num_ranks, arguments):
+    from warm_workers import WORKERS
+
+    environment = {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(num_ranks), "MET": met}
+    with tempfile.TemporaryFile("w+") as talk:
+        ranks = [
+            WORKERS.start_script(
+                _FOLDER / script, *arguments, talk=talk,
+                env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(num_ranks)
+        ]  # fmt: skip
+        try:
+            said = [one.stdout.read() for one in ranks]
+        finally:
+            for one in ranks:
+                one.kill()
+                one.stdin.close()
+                one.stdout.close()
+        failed = [one.wait() for one in ranks]
+        talk.seek(0)
+        assert not any(failed), talk.read()[-3000:]
     return "".join(said)
 
 

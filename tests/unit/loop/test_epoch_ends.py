@@ -1,8 +1,9 @@
 """A save that falls on an epoch's last batch holds what the script does after the batches."""
 
 import subprocess
-import sys
 from pathlib import Path
+
+from warm_workers import WORKERS
 
 _SCRIPT = """import os, sys
 import torch
@@ -31,12 +32,9 @@ print("end", optimizer.param_groups[0]["lr"], model.weight.tolist(), torch.rand(
 
 
 def _run(place: Path, last_epoch: int) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", _SCRIPT, str(place), str(last_epoch)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    script = place.with_name("train.py")
+    script.write_text(_SCRIPT)
+    return WORKERS.run_script(script, place, str(last_epoch))
 
 
 def test_a_run_goes_on_with_the_epoch_after_the_save(tmp_path: Path) -> None:
