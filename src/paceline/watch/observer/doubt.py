@@ -111,4 +111,4 @@ def student(degrees: int) -> float:
         2: (5 * x**5 + 16 * x**3 + 3 * x) / 96,
         3: (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
     }
-    return x + sum(value / degrees**power for power, value in terms.items())
+    return x + sum(value / float(degrees) ** power for power, value in terms.items())
