@@ -27,7 +27,7 @@ def read_bytes(path: Path, *, what: str, most_bytes: int, hint: str) -> bytes:
         ) from None
     if len(content) > most_bytes:
         raise InvalidInputError(
-            f"the {what} `{path}` is larger than {most_bytes // 1_000_000} MB",
+            f"the {what} `{path}` is larger than {most_bytes / 1e6:.3g} MB",
             hint="is this the right file?",
         )
     return content

@@ -12,12 +12,14 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from paceline.errors import InvalidInputError
+from paceline.reading import read_bytes
 
 MAX_BYTES = 64 * 2**20
 MAX_PAGES = 200
 #: For one answer, and for a feed as a whole.
 _TIMEOUT_S, _PATIENCE_S = 20.0, 120.0
 _CHUNK_BYTES = 2**16
+_FEEDS = "a feed is a name of `paceline offers feeds`, an https address or a file"
 _HINT = "the prices stay as they were; try again, or name a file of your own"
 
 
@@ -49,7 +51,8 @@ def read_address(address: str, *, next_page: str = "") -> str:
         InvalidInputError: Not HTTPS, not reachable, too large, too slow or not UTF-8.
     """
     if "://" not in address:
-        return _decoded(_file_bytes(Path(address)), address)
+        raw = read_bytes(Path(address), what="feed", most_bytes=MAX_BYTES, hint=_FEEDS)
+        return _decoded(raw, address)
     deadline_s = time.monotonic() + _PATIENCE_S
     pages: list[str] = []
     num_bytes, url = 0, address
@@ -59,19 +62,6 @@ def read_address(address: str, *, next_page: str = "") -> str:
         pages.append(_decoded(raw, address))
         url = _following(pages[-1], next_page, url)
     return "\n".join(pages)
-
-
-def _file_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read `{path}`: {error.strerror}",
-            hint="a feed is a name of `paceline offers feeds`, an https address or a file",
-        ) from None
-    _check_size(len(raw), MAX_BYTES, str(path))
-    return raw
 
 
 def _page_bytes(url: str, max_bytes: int, deadline_s: float) -> bytes:

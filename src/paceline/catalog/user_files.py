@@ -1,19 +1,18 @@
 """The user's own devices, offers and machines, from a YAML or TOML file.
 
 The one place of the catalogue where untrusted text is read: files are small, loaded without
-constructing objects, refused when they use YAML anchors or nest deeply, and checked field by field.
+constructing objects as `paceline.documents` reads them, and checked field by field.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from paceline.catalog.architectures import Generation, generation_of, with_entries
@@ -28,10 +27,11 @@ from paceline.catalog.entities import (
 )
 from paceline.catalog.lookup import find_device
 from paceline.document_keys import unknown_key
+from paceline.documents import parse_yaml
 from paceline.errors import InvalidInputError
+from paceline.reading import read_text
 
-_MAX_FILE_BYTES = 256 * 1024
-_MAX_DEPTH = 12
+_MAX_FILE_BYTES = 256_000
 _EXAMPLE = "see docs/how-to/own-devices.md for an example"
 
 _Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]+$")]
@@ -164,50 +164,17 @@ def with_user_file(catalog: Catalog, path: Path) -> Catalog:
 
 
 def _plain_data(path: Path) -> Mapping[str, Any]:
-    parse = tomllib.loads if path.suffix.lower() == ".toml" else _parse_yaml
-    data = _guarded(parse, _text(path), path)
+    text = read_text(path, what="file", most_bytes=_MAX_FILE_BYTES, hint=_EXAMPLE)
+    try:
+        is_toml = path.suffix.lower() == ".toml"
+        data = tomllib.loads(text) if is_toml else parse_yaml(text, what=f"file {path}")
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"{path} cannot be parsed: {error}", hint=_EXAMPLE) from None
     if not isinstance(data, dict):
         raise InvalidInputError(
             f"{path} holds no table of devices, generations, offers or machines", hint=_EXAMPLE
         )
     return data
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_FILE_BYTES + 1)
-        text = raw.decode("utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"cannot read {path}: {error.strerror}", hint=_EXAMPLE) from None
-    except UnicodeDecodeError:
-        raise InvalidInputError(f"{path} is not UTF-8 text", hint=_EXAMPLE) from None
-    if len(raw) > _MAX_FILE_BYTES:
-        raise InvalidInputError(
-            f"{path} is larger than {_MAX_FILE_BYTES // 1024} KiB",
-            hint="split it, or see its content",
-        )
-    return text
-
-
-def _guarded(parse: Callable[[str], Any], text: str, path: Path) -> Any:
-    try:
-        return parse(text)
-    except (yaml.YAMLError, tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InvalidInputError(f"{path} cannot be parsed: {first_line}", hint=_EXAMPLE) from None
-
-
-def _parse_yaml(text: str) -> Any:
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError("YAML anchors and aliases are not accepted")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"nested deeper than {_MAX_DEPTH} levels")
-    return yaml.safe_load(text)
 
 
 def _validated(data: Mapping[str, Any], path: Path) -> _File:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from paceline.planning.goal.documents import schema_of
+from paceline.documents import schema_of
 
 
 def published_schema(kind: type, name: str) -> dict[str, Any]:

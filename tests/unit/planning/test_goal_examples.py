@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paceline.catalog.load import load_catalog
+from paceline.documents import schema_of
 from paceline.errors import InvalidInputError, PacelineError, UnknownNameError
 from paceline.model.reading.load import load_workload
-from paceline.planning.goal.documents import schema_of
 from paceline.planning.goal.scenarios import ScenarioFile, load_scenario, read_scenario
 from paceline.planning.planner import make_plan
 

@@ -14,6 +14,7 @@ from paceline.errors import InvalidInputError
 from paceline.execution.folder_feed import FedDevice, FolderFeed, ask, folder_feed
 from paceline.execution.loop_worker import ask_loop
 from paceline.values import dataclass
+from paceline.writing import write_whole
 
 if TYPE_CHECKING:
     from paceline.planfile import Interval
@@ -197,11 +198,6 @@ def write_damaged(found: FolderFeed, path: Path, *, warn: Callable[[str], None])
         InvalidInputError: It cannot be written.
     """
     lines = [f"{name}\t{reason}\n" for name, reason in found.damaged]
-    try:
-        path.write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write `{path}`: {error.strerror}", hint="name a file in a folder that exists"
-        ) from None
+    write_whole(path, "".join(lines))
     if found.num_damaged > len(lines):
         warn(f"{path} lists the first {len(lines):,} of {found.num_damaged:,}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import InvalidInputError
+from paceline.reading import read_text
 
 #: No result without its samples is larger.
 _MAX_BYTES = 10_000_000
@@ -60,11 +61,10 @@ def row_of_load_test(path: Path) -> dict[str, str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    text = read_text(path, what="result", most_bytes=_MAX_BYTES, hint=_HINT)
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise InvalidInputError(f"`{path}` is too large for a result", hint=_HINT)
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"cannot read `{path}`: {error}", hint=_HINT) from None
     if not isinstance(found, dict):
         raise InvalidInputError(f"`{path}` is no result of a load test", hint=_HINT)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
-from paceline.reading import is_file
+from paceline.reading import is_file, read_text
 
 _FILE = "adapter_config.json"
-_MAX_BYTES = 2**20
+_HINT = "PEFT writes it as JSON"
 
 
 def refuse_adapter(folder: Path) -> None:
@@ -41,11 +41,9 @@ def refuse_adapter(folder: Path) -> None:
 
 
 def _settings(path: Path) -> dict[str, object]:
+    text = read_text(path, what="adapter", hint=_HINT)
     try:
-        with path.open("rb") as file:
-            settings = json.loads(file.read(_MAX_BYTES).decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInputError(
-            f"`{path}` cannot be read: {str(error)[:120]}", hint="PEFT writes it as JSON"
-        ) from None
+        settings = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"`{path}` is no JSON: {str(error)[:120]}", hint=_HINT) from None
     return settings if isinstance(settings, dict) else {}

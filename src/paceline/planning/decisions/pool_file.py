@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_device
+from paceline.documents import parse_yaml, validate
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task, Workload
 from paceline.parallelism.uncertainty import interval_of
@@ -31,7 +32,6 @@ from paceline.planning.forecast.grid import GridCell, predict_grid
 from paceline.planning.forecast.grid_jobs import GridAxes
 from paceline.planning.goal.amounts import Job, check_has_work, resolve_job
 from paceline.planning.goal.chance import Z_80
-from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.options import parse_work
 from paceline.reading import read_text

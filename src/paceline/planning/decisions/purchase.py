@@ -15,9 +15,9 @@ from typing import Any
 
 from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_offer
+from paceline.documents import validate
 from paceline.errors import InvalidInputError, MissingFactError, UnknownNameError
 from paceline.planfile import TracedFigure
-from paceline.planning.goal.documents import validate
 from paceline.planning.places.ownership import (
     OwnedCosts,
     OwnershipFact,

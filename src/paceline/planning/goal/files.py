@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from paceline.documents import parse_yaml, validate
 from paceline.errors import InvalidInputError
 from paceline.planfile import SCHEMA_VERSION, PlanFile
-from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.reading import read_text
 from paceline.writing import write_whole
 

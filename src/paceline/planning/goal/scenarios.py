@@ -7,8 +7,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
+from paceline.documents import parse_yaml, validate
 from paceline.errors import InvalidInputError
-from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.planning.goal.goal import Scenario
 from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.reading import read_text

@@ -7,10 +7,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import get_args
 
+from paceline.documents import parse_yaml, validate
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import as_items
-from paceline.planning.goal.documents import parse_yaml, validate
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.planning.goal.scenarios import Option, texts_of
