@@ -113,7 +113,8 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
         build: The build.
         facts: What is known of the machine and wanted of the software.
         tables: Facts to judge by.
-        stops_early: Whether the first violation is enough, without the facts that take part.
+        stops_early: Whether the first violation is enough, without the facts that take part; of a
+            build that has one nothing else is said.
     """
     violations = list(_selection(build, facts, tables))
     runs_by = _ways_to_run(build, facts, tables)
@@ -138,6 +139,11 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
         elif not _subject_holds(rule, build, facts, runs_by):
             fields = frozenset() if stops_early else _unheld_fields(rule, build, facts, tables)
             violations.append(_broken(rule, fields))
+    if stops_early and violations:
+        return Judgement(
+            violations=(violations[0],), min_driver=None, below_driver=None, pythons=(),
+            runs_by="", rules=(),
+        )  # fmt: skip
     floors = [bound for bound in bounds if bound.symbol == ">="]
     ceilings = [bound for bound in bounds if bound.symbol != ">="]
     violations += _empty_windows(floors, ceilings)

@@ -259,7 +259,10 @@ def _cases(
     )
     can_be_best = runs[place, configuration]
     if axes.keeps_best_batch_only and counts == [1] and workload.task == "train":
-        least_bytes = np.stack([_least_bytes(job, batch, work) for job in jobs])
+        least_bytes = np.zeros((len(jobs), len(batch)))
+        # Programs of one platform come one after another, as the last few are kept.
+        for row in sorted(range(len(jobs)), key=lambda row: jobs[row].configuration.platform):
+            least_bytes[row] = _least_bytes(jobs[row], batch, work)
         capacities_bytes = np.array([capacity_bytes(p.device) for p in places])
         can_be_best &= (item == 0) | (least_bytes[configuration, item] <= capacities_bytes[place])
     rows = np.flatnonzero(can_be_best)
