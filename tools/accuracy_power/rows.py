@@ -12,6 +12,7 @@ from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
@@ -23,7 +24,7 @@ from paceline.scoring.naming.devices import resolve_device
 from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.readings import Reading, UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import parse_row
-from paceline.scoring.workloads import WorkloadKey, cached_workload, scored_pass, workload_key
+from paceline.scoring.workloads import WorkloadKey, cached_workload, workload_key
 
 #: What rows share that are predicted together.
 GroupKey = tuple[WorkloadKey, Configuration, str]
@@ -71,12 +72,18 @@ def _resolve(values: dict[str, str], catalog: Catalog) -> tuple[Reading, Device]
     return on_device(job, device), device
 
 
+def _timed_pass(workload: Workload) -> Pass:
+    """The pass that tables time: the step, the forward, or one decode of generation."""
+    by_name = {one.name: one for one in workload.passes}
+    return by_name.get("decode", workload.passes[0])
+
+
 def _uses(
     key: GroupKey, cells: list[tuple[int, Reading, Device]], cache: Path | None
 ) -> dict[int, dict[str, object]]:
     try:
         workload = cached_workload(key[0], cache_folder=cache)
-        lowered = lower(scored_pass(workload).graph, key[1])
+        lowered = lower(_timed_pass(workload).graph, key[1])
     except PacelineError as error:
         return {index: {"reason": str(error)} for index, _, _ in cells}
     calibration = as_published(builtin_calibration())

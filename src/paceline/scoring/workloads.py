@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.store import read_workload, save_workload
-from paceline.model.graph.workload import Pass, Task, Workload
+from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import StatedItem, as_items
 from paceline.model.names.front_ends import FRONT_ENDS
 from paceline.model.reading.load import load_workload
@@ -66,12 +66,6 @@ def with_item(workload: Workload, words: str) -> Workload:
     guesser = stated.speculation.model if stated.speculation is not None else ""
     draft = load_workload(guesser, task="infer") if guesser else None
     return as_items(workload, stated, draft=draft)
-
-
-def scored_pass(workload: Workload) -> Pass:
-    """The pass that tables time: the step, the forward, or one decode of generation."""
-    by_name = {one.name: one for one in workload.passes}
-    return by_name.get("decode", workload.passes[0])
 
 
 def default_cache_folder() -> Path:
