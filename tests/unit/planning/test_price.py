@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from dataclasses import replace
 from datetime import date
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from paceline.catalog.lookup import find_offer
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.price import (
+    PRICE_COMMON_FRAC,
     PRICE_LOG_SIGMA_PER_SQRT_YEAR,
     JobDemand,
     RentalTerms,
@@ -126,6 +128,25 @@ def test_price_drift_is_what_the_histories_show() -> None:
                 squares += math.log(after / before) ** 2
                 years += age_years
     assert math.sqrt(squares / years) == pytest.approx(PRICE_LOG_SIGMA_PER_SQRT_YEAR, rel=0.1)
+
+
+def test_prices_of_a_provider_move_together_as_the_histories_show() -> None:
+    """Pooled over pairs of devices at one provider: AWS cut four at once, Lambda raised seven."""
+    changes: dict[str, dict[str, list[float]]] = {}
+    for offer in CATALOG.offers:
+        if offer.price_history and offer.usd_per_hour and offer.priced_on:
+            text, usd = offer.price_history[0]
+            years = (offer.priced_on - _day(text)).days / 365.25
+            change = math.log(offer.usd_per_hour / usd) / math.sqrt(years)
+            of_cloud = changes.setdefault(offer.cloud, {})
+            of_cloud.setdefault(offer.device_name, []).append(change)
+    common = apart = 0.0
+    for by_device in changes.values():
+        moved = [statistics.fmean(values) for values in by_device.values()]
+        for one, other in combinations(moved, 2):
+            common, apart = common + one * other, apart + (one**2 + other**2) / 2
+    assert sorted(changes) == ["aws", "lambda"]
+    assert common / apart == pytest.approx(PRICE_COMMON_FRAC, rel=0.05)
 
 
 def _day(text: str) -> date:

@@ -38,7 +38,10 @@ _SPOT_WAIT_S = 600.0
 #: the catalogue, most of which never moved (a test computes it again). It grows with the square
 #: root of the age.
 PRICE_LOG_SIGMA_PER_SQRT_YEAR = 0.10
-#: The same for spot prices, whose history the catalogue does not have: assumed.
+#: Of its variance, what the prices of two devices at one provider have in common: most move on one
+#: day or not at all. Pooled over pairs of devices in those histories (a test computes it again).
+PRICE_COMMON_FRAC = 0.57
+#: Spread of spot prices, whose history the catalogue does not have: assumed.
 SPOT_LOG_SIGMA_PER_SQRT_YEAR = 0.35
 #: A price seen elsewhere than where the job runs: spread of one type over regions, assumed.
 REGION_LOG_SIGMA = 0.10

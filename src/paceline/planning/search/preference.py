@@ -4,13 +4,13 @@ Two plans are told apart where one is better by what matters to a buyer, at a st
 those that nothing is told to be better than, the simplest strategy stands first, then the fewest
 machines, the shortest time (of the fastest ones the lowest cost), the fewest devices, and the most
 dependable provider. What errs the same way in both plans tells them not apart: the model, the
-device and the kernels that they share, how its devices are joined, and the price list of one
-provider.
+device and the kernels that they share, how its devices are joined, the price list of one
+provider, and that its prices go up and down together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from paceline.planning.goal.chance import STATED_CHANCE, STATED_Z
 from paceline.planning.goal.providers import PROVIDER_KINDS, provider_kind
 from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.places.places import Place
+from paceline.planning.places.price import PRICE_COMMON_FRAC
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import (
     MATTERS_FRAC,
@@ -56,7 +57,7 @@ _WITHIN_MODEL_FRAC = 0.35
 #: Figures are drawn so many times, as far out as so many standard deviations.
 _NUM_DRAWS, _DRAWN_SIGMA = 512, 2.0
 #: Parts of errors whose draws are kept, of two sets of candidates.
-_NUM_PARTS_KEPT = 14
+_NUM_PARTS_KEPT = 16
 #: Rank of the most complex strategy in which every rank holds whole layers.
 _UNSPLIT_RANK = 2
 #: Why a plan stands first that is as simple, as fast and as dependable.
@@ -78,7 +79,8 @@ class Standing:
         device: Row of the device.
         cell: A number for each configuration and batch.
         setting: A number for each precision and compiler.
-        price_list: A number for each provider, device and way of paying.
+        provider: A number for each provider and way of paying.
+        price_list: The same for each of its devices.
         kinds: What the strategy asks of a script.
         order: Keys by which candidates that are not told apart are ordered, the first counts most,
             (5, num_candidates).
@@ -97,6 +99,7 @@ class Standing:
     device: IntArray
     cell: IntArray
     setting: IntArray
+    provider: IntArray
     price_list: IntArray
     kinds: IntArray
     order: FloatArray
@@ -126,7 +129,10 @@ class Standing:
             device=device,
             cell=configuration * len(forecast.batch) + candidates.batch,
             setting=_settings(search)[configuration],
-            price_list=_price_lists(search.found.places)[place],
+            provider=_numbered((p.offer.cloud, p.is_spot) for p in search.found.places)[place],
+            price_list=_numbered(
+                (p.offer.cloud, p.device.name, p.is_spot) for p in search.found.places
+            )[place],
             kinds=search.kinds,
             order=_order(search),
             within_setting_frac=within_setting,
@@ -255,7 +261,7 @@ class Standing:
         """Errors of log objectives, drawn with what they share, (num_draws, len(rows)).
 
         Each part is drawn once for all that share it: the model, the device, its setting, its step,
-        how its devices are joined, the price list, and the way to share a model.
+        how its devices are joined, its provider, the price list, and the way to share a model.
         """
         alone, device = self.device_log_sigma[rows], self.device[rows]
         price, of_model = self.price_log_sigma[rows], self.within_model_frac
@@ -267,7 +273,8 @@ class Standing:
             (_paired(device, self.setting[rows]), alone * (of_setting - of_device) ** 0.5),
             (_paired(device, self.cell[rows]), alone * (1.0 - of_setting) ** 0.5),
             (self.price_list[rows], np.sqrt(self._link_variance(rows))),
-            (self.price_list[rows], price),
+            (self.provider[rows], price * PRICE_COMMON_FRAC**0.5),
+            (self.price_list[rows], price * (1.0 - PRICE_COMMON_FRAC) ** 0.5),
             (self.kinds[rows], of_strategy),
         )
         drawn = [
@@ -360,8 +367,10 @@ class Standing:
 
     def _shared_price(self, row: int | Index, rows: Index) -> FloatArray:
         is_list = self.price_list[rows] == self.price_list[row]
+        is_provider = self.provider[rows] == self.provider[row]
         price = np.minimum(self.price_log_sigma[rows], self.price_log_sigma[row])
-        return np.asarray(np.where(is_list, price, 0.0))
+        share = np.where(is_list, 1.0, PRICE_COMMON_FRAC * is_provider)
+        return np.asarray(price * np.sqrt(share))
 
 
 def _paired(one: IntArray, other: IntArray) -> IntArray:
@@ -531,8 +540,7 @@ def _settings(search: Search) -> IntArray:
     return np.array([ways.index(way) for way in ways], dtype=np.int64)
 
 
-def _price_lists(places: Sequence[Place]) -> IntArray:
-    """A number for each place, alike for those of one provider, device and way of paying."""
-    numbers: dict[tuple[str, str, bool], int] = {}
-    keys = [(place.offer.cloud, place.device.name, place.is_spot) for place in places]
+def _numbered(keys: Iterable[tuple[str | bool, ...]]) -> IntArray:
+    """A number for each key, the same for equal ones."""
+    numbers: dict[tuple[str | bool, ...], int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
