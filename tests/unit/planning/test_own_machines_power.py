@@ -4,12 +4,17 @@ from dataclasses import replace
 from datetime import date
 
 import numpy as np
+import pytest
 
 from paceline.catalog.entities import Catalog, Machine
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.planning.goal.goal import Goal
-from paceline.planning.places.own_machines import electricity_usd_per_hour, host_power_w
+from paceline.planning.places.own_machines import (
+    electricity_usd_per_hour,
+    host_power_w,
+    machine_power_w,
+)
 from paceline.planning.places.place_table import place_table
 from paceline.planning.places.places import find_places
 
@@ -22,6 +27,17 @@ def test_a_board_draws_its_rated_power_and_a_workstation_more_than_its_card() ->
     assert host_power_w("laptop") < host_power_w()
     ratio = electricity_usd_per_hour(card, 1) / electricity_usd_per_hour(board, 1)
     assert ratio > card.tdp_w / board.tdp_w
+
+
+@pytest.mark.parametrize(
+    ("name", "nameplate_w"),
+    # Makers' data sheets; a busy node draws 60 to 90 % of its nameplate (ownership.csv).
+    [("A100 SXM4 40GB", 6500.0), ("H100 SXM5 80GB", 10200.0), ("B200 SXM", 14300.0)],
+)
+def test_a_server_draws_as_much_of_its_nameplate_as_busy_nodes_do(name, nameplate_w) -> None:
+    device = find_device(CATALOG, name)
+    assert 0.6 <= machine_power_w(device, 8) / nameplate_w <= 0.9
+    assert machine_power_w(device, 1) >= device.tdp_w + host_power_w()
 
 
 def test_an_own_machine_warms_its_room_with_all_it_draws_and_a_rented_one_another() -> None:

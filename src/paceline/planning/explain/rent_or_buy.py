@@ -9,6 +9,7 @@ from paceline.planning.places.own_machines import (
     ELECTRICITY_REGION,
     electricity_usd_per_hour,
     host_power_w,
+    machine_power_w,
 )
 from paceline.planning.places.ownership import HOURS_PER_MONTH as _HOURS_PER_MONTH
 from paceline.planning.places.ownership import (
@@ -37,7 +38,7 @@ def rent_or_buy_sentence(search: Search, best: int) -> str:
     kwh = electricity_usd_per_kwh(ELECTRICITY_REGION).value
     costs = OwnedCosts(
         price_usd=price * devices,
-        busy_power_w=host_power_w() + devices * (place.device.tdp_w or 0.0),
+        busy_power_w=machine_power_w(place.device, devices) or host_power_w(),
         usd_per_kwh=kwh,
     )
     rent = float(search.evaluation.usd_per_hour[best])

@@ -17,13 +17,14 @@ from paceline.catalog.entities import (
 )
 from paceline.catalog.offer_links import machine_links
 from paceline.catalog.tables import read_rows
-from paceline.planning.places.ownership import electricity_usd_per_kwh
+from paceline.planning.places.ownership import electricity_usd_per_kwh, ownership_facts
 from paceline.values import dataclass
 
 #: An owned machine is taken to stand where electricity costs the world's mean.
 ELECTRICITY_REGION = "World"
 #: Stands for the cloud and the region of what is owned.
 OWN = "own"
+_HOST_SHARE = "host share of a GPU server (non-GPU power)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +76,27 @@ def machine_power_w(device: Device, num_devices: int) -> float | None:
         return host_power_w(device.device_class)
     if device.tdp_w is None:
         return None
-    return host_power_w(device.device_class) + device.tdp_w * num_devices
+    devices_w = device.tdp_w * num_devices
+    return host_power_w(device.device_class, devices_w) + devices_w
 
 
-def host_power_w(device_class: DeviceClass = "workstation") -> float:
+def host_power_w(device_class: DeviceClass = "workstation", devices_w: float = 0.0) -> float:
     """Power of a computer without its accelerators, from the shipped assumptions.
 
     Args:
-        device_class: Of what is inside: a laptop and an edge module are small computers.
+        device_class: Of what is inside: a laptop and an edge module are small computers, and
+            devices of data centres stand in servers, whose processors, network, fans and supplies
+            grow with them.
+        devices_w: Power of what is inside.
     """
+    least_w = _least_host_power_w(device_class)
+    if device_class != "datacenter":
+        return least_w
+    share = next(fact.value for fact in ownership_facts() if fact.item == _HOST_SHARE)
+    return max(least_w, devices_w * share / (1.0 - share))
+
+
+def _least_host_power_w(device_class: DeviceClass) -> float:
     size = f"{device_class}_" if device_class in ("laptop", "edge") else ""
     rows = (r for r in read_rows("machine_assumptions.csv") if r["name"] == f"{size}host_power_w")
     return float(next(rows)["value"])
