@@ -133,6 +133,15 @@ def test_one_trace_with_a_symbol_tells_what_a_trace_per_batch_tells():
     subprocess.run(command, cwd=FOLDER, env=environment, check=True)
 
 
+def test_a_model_beside_an_example_batch_is_the_model_with_its_inputs():
+    beside, whole = traced("paired"), traced("NnxMlp")
+    assert beside.num_parameters == whole.num_parameters
+    assert flop(beside, 8, 1) == flop(whole, 8, 1)
+    with pytest.raises(InvalidInputError, match=r"gives \(2, 64\), not an example batch") as error:
+        traced("sized")
+    assert "return model, x" in error.value.hint
+
+
 def test_a_loop_that_data_ends_is_refused():
     with pytest.raises(InvalidInputError, match="ends when its data says so") as error:
         traced("endless")

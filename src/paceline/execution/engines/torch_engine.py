@@ -332,7 +332,11 @@ def make_model(torch, request, made):
     name = entry.partition(":")[2] or entry
     torchvision = zoo.import_torchvision()
     if name not in torchvision.models.list_models(module=torchvision.models):
-        raise RequestError("unknown-model", "torchvision has no classifier `%s`" % name)
+        if name in torchvision.models.list_models():
+            said = "`%s` is no classifier, and of torchvision only these are run by name: name a "
+            said += "function that returns it with a step of its own (docs/how-to/own-model.md)"
+            raise RequestError("unsupported", said % name)
+        raise RequestError("unknown-model", "torchvision has no model `%s`" % name)
     size = request.get("image_size") or _native_size(torchvision, name)
     return zoo.torchvision_classifier(name)(), "image", (3, size, size)
 

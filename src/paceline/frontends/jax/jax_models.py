@@ -305,7 +305,7 @@ def _built(made):
     if isinstance(made, dict):
         made = _Plain(**made)
     if isinstance(made, (tuple, list)) and made and _is_model(made[0]):
-        made = _Plain(model=made[0], state=made[1] if len(made) > 1 else None)
+        made = _with_second(*made)
     if _is_model(made):
         return _Plain(), made
     model = getattr(made, "model", None)
@@ -316,9 +316,32 @@ def _built(made):
     return made, model
 
 
+def _with_second(model, second=None, *_more):
+    """A model with what comes after it: an example batch, or the state of one of Equinox."""
+    if _packages(second) & {"equinox"} or second is None:
+        return _Plain(model=model, state=second)
+    leaves = jax.tree.leaves(second)
+    wrong = next((one for one in leaves if not getattr(one, "shape", ())), None)
+    if not leaves or wrong is not None or isinstance(second, dict):
+        said = "beside the model it gives %s, not an example batch: an array, or a tuple of arrays"
+        raise Refused(said % (repr(second)[:60]), "no-inputs")
+    shaped = jax.ShapeDtypeStruct
+
+    def inputs(batch):
+        sizes = {leaves[0].shape[0]: batch}
+        return jax.tree.map(
+            lambda x: shaped((sizes.get(x.shape[0], x.shape[0]), *x.shape[1:]), x.dtype), second
+        )
+
+    return _Plain(model=model, inputs=inputs)
+
+
+def _packages(made):
+    return {one.__module__.partition(".")[0] for one in type(made).__mro__}
+
+
 def _is_model(made):
-    packages = {one.__module__.partition(".")[0] for one in type(made).__mro__}
-    return bool(packages & {"flax", "equinox"})
+    return bool(_packages(made) & {"flax", "equinox"})
 
 
 def _by_shapes(function):

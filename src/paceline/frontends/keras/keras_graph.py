@@ -62,7 +62,7 @@ class Building:
             raise refused("layer `%s` is a Lambda: code in a file is not run" % name)
         module = str(serialized.get("module") or "keras")
         if ">" in kind or module.partition(".")[0] not in ("keras", "tf_keras", "builtins"):
-            said = "layer `%s` is of a class of its own (`%s`): code in a file is not run"
+            said = "layer `%s` is of a class of its own (`%s`): only its code says what it does"
             raise refused(said % (name, kind))
         return kind, config
 

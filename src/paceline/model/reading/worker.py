@@ -370,7 +370,8 @@ _HINTS: Mapping[str, str] = {
     "no-module": "run paceline in the folder of the module, or install it in that Python",
     "no-function": "name a function of the module as `module:function`",
     "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
-    "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
+    "no-inputs": "return the model with an example batch, `return model, x`, or an object with "
+    "`model` and `inputs` (a function of batch and length)",
     "no-backward": "call `loss.backward()` in it, or return the loss",
     "sparse": "make its embeddings without `sparse=True`, and its matrices dense or as edges",
     "endless": "its end depends on values, which a trace has not: run the loop a fixed number of "
@@ -383,8 +384,8 @@ _HINTS: Mapping[str, str] = {
     "no-file": "give the path of a file that is there, as its exporter wrote it",
     "no-program": "export it again with the torch of this Python, or name its Python with --python",
     "bad-config": "give the config.json of a model of transformers, or the folder that holds it",
-    "bad-keras": "docs/how-to/models-of-keras.md lists what is read; a model with code of its own "
-    "can be planned as PyTorch, or with built-in layers of the same sizes",
+    "bad-keras": "docs/how-to/models-of-keras.md lists what is read; export a model with code of "
+    "its own to ONNX or a SavedModel by `model.export`, or build it of layers of Keras",
     "bad-caffe": "docs/how-to/models-of-caffe.md lists the layers that are read",
     "bad-gguf": "docs/how-to/gguf-models.md says what is read; give the config.json of others",
     "bad-model": "the file says what no framework can run: write it again, or name another",

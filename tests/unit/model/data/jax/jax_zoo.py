@@ -258,3 +258,13 @@ def branched():
         "params": _weights(64, 64),
         "inputs": lambda batch: _weights(batch, 64),
     }
+
+
+def paired():
+    """A model beside an example batch, as a tuple."""
+    return NnxMlp().model, jnp.zeros((2, 784))
+
+
+def sized():
+    """A model beside the shape of a batch, which is no batch."""
+    return NnxMlp().model, (2, 64)
