@@ -11,6 +11,9 @@ from pathlib import Path
 import torch
 from torch.export import Dim
 
+sys.path.append(str(Path(__file__).parents[5] / "src" / "paceline" / "frontends" / "torch"))
+from torch_networks.zoo import import_torchvision
+
 
 def rows():
     """The models, by name."""
@@ -20,6 +23,7 @@ def rows():
 
 def of_transformers(row):
     """A model of transformers, with the configuration that the row gives it."""
+    import_torchvision()  # transformers imports it, too
     import transformers
 
     pairs = (one.partition("=") for one in filter(None, row["settings"].split("|")))
@@ -47,9 +51,7 @@ def main(name, folder):
     """Write ``NAME.onnx``."""
     row, path = rows()[name], os.path.join(folder, name + ".onnx")
     if row["library"] == "torchvision":
-        import torchvision
-
-        model = getattr(torchvision.models, name)(weights=None).eval()
+        model = getattr(import_torchvision().models, name)(weights=None).eval()
     else:
         model = of_transformers(row)
     given, named, shapes = example(row, model)
