@@ -2,15 +2,19 @@
 
     python benchmarks/recurrent_loops.py times PYTHON BACKEND > FILE   # jax or tensorflow
     python benchmarks/recurrent_loops.py fit FILE
+    python benchmarks/recurrent_loops.py pages PYTHON
 
 ``times`` runs layers of several widths and batches beside the ceilings that they are told by, in
 processor time on one thread; ``fit`` finds the ops, the passes over the weights and the passes over
 the state at which the ceilings tell those times, by non-negative least squares of the relative
-errors, and prints these errors. Products have the rate of their ceiling.
+errors, and prints these errors. Products have the rate of their ceiling. ``pages`` runs layers on
+PyTorch, each in a process of its own, and prints which share of the tensors of all steps, one a
+step, lies in pages that the system handed out anew: a count, which other programs do not change.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -26,6 +30,9 @@ GATES = {"SimpleRNN": 1, "LSTM": 4, "GRU": 3}
 FEATURES, STEPS = 16, 64
 #: (units, items): wide and narrow, small and large batches.
 SIZES = ((48, 8), (48, 48), (96, 8), (96, 32), (128, 8), (128, 32), (160, 16))
+#: Likewise of layers whose pages are counted, and steps before and while they are.
+PAGED = ((48, 48), (48, 96), (96, 32), (96, 48), (128, 32), (160, 16), (160, 48))
+NUM_BEFORE, NUM_COUNTED = 10, 40
 #: Launches of a forward pass and of a gradient outside the loop, as a traced model has them.
 LAUNCHES = (2, 9)
 #: Bytes an op on the state touches for each of its elements: two read, one written.
@@ -74,6 +81,39 @@ def times(backend_name: str) -> None:
                 step, wait = stepped(keras, backend, model, items, mode, request)
                 told[mode] = best_s(step, wait)
             tell(cell=cell, units=units, items=items, **told)
+
+
+def pages(python: str) -> None:
+    """Print the share of each layer, and the mean of each cell."""
+    for cell in ("LSTM", "GRU"):
+        shares = []
+        for units, items in PAGED:
+            words = [python, __file__, "paged", cell, str(units), str(items)]
+            told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+            shares.append(json.loads(told.splitlines()[-1])["share"])
+        print(cell, [round(share, 3) for share in shares], round(float(np.mean(shares)), 3))
+
+
+def paged(cell: str, units: int, items: int) -> None:
+    """Count the pages of a layer's steps in this Python."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    sys.path.insert(0, str(ENGINES))
+    import engine
+    import keras_engine
+
+    request = {"device": "cpu", "threads": 1, "num_devices": 1}
+    keras, backend = keras_engine.open_backend(request)
+    layer = getattr(keras.layers, cell)(units)
+    model = keras.Sequential([keras.Input((None, FEATURES)), layer, keras.layers.Dense(1)])
+    step, _ = stepped(keras, backend, model, items, "step", request)
+    for _ in range(NUM_BEFORE):
+        step()
+    gc.disable()
+    before = engine._handed_out_bytes()
+    for _ in range(NUM_COUNTED):
+        step()
+    taken = (engine._handed_out_bytes() - before) / NUM_COUNTED
+    tell(share=taken / (STEPS**2 * items * units * GATES[cell] * WEIGHT_BYTES))
 
 
 def kernels(keras, micro, backend_name):
@@ -157,6 +197,10 @@ def least_squares(asked, seen, known):
 if __name__ == "__main__":
     if sys.argv[1] == "fit":
         fit([json.loads(line) for line in Path(sys.argv[2]).read_text().splitlines()])
+    elif sys.argv[1] == "pages":
+        pages(sys.argv[2])
+    elif sys.argv[1] == "paged":
+        paged(sys.argv[2], *map(int, sys.argv[3:]))
     elif sys.argv[1] == "here":
         times(sys.argv[2])
     else:

@@ -75,9 +75,12 @@ _WORK_BY_KIND: Mapping[OpKind, Work] = {
     OpKind.POOL_BACKWARD: Work.POOL_GRADIENT,
 }
 #: What `_loops` tells of each direction.
-_LOOP_FACTS = ("ops", "weights", "passes", "sequences")
+_LOOP_FACTS = ("ops", "weights", "passes", "sequences", "new")
 #: Tensors that an op on the state of a cell touches: two read, one written.
 _TOUCHED = 3
+#: Largest mapping that a process frees while it imports Keras on PyTorch 2.13 (`mmap_threshold` of
+#: glibc 2.36, 2026-11-27): its heap keeps twice as much at its end.
+_IMPORTED_BYTES = 1.93e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +130,14 @@ def step_work(
             launches=np.maximum(costs.num_kernels, 1.0),
             loop_ops=np.zeros_like(costs.count),
             state_bytes=np.zeros_like(costs.count),
+            page_bytes=np.zeros_like(costs.count),
         ),
         framework,
     )
     amounts = _summed(asked, costs.count)
     facts = cpu_frameworks().get(framework, {})
     in_block = facts.get("memory") == "block"
-    amounts[Work.PAGES] = (_block_bytes if in_block else _fresh_bytes)(lowered, powers[0])
+    amounts[Work.PAGES] += (_block_bytes if in_block else _fresh_bytes)(lowered, powers[0])
     amounts[Work.PAGES] += _update_bytes(lowered, powers[0], float(facts.get("new_results") or 0))
     amounts[Work.CALL] = _calls(costs, framework)
     return StepWork(amounts=amounts, gradient_bytes=lowered.gradient_bytes)
@@ -160,6 +164,7 @@ class _Ops:
     launches: FloatArray
     loop_ops: FloatArray
     state_bytes: FloatArray
+    page_bytes: FloatArray
 
 
 def _work_of(costs: CostTable, dims: FloatArray) -> npt.NDArray[np.intp]:
@@ -191,6 +196,7 @@ def _summed(ops: _Ops, count: FloatArray) -> FloatArray:
     amounts += np.bincount(ops.work, count * flop, len(Work))
     amounts += np.bincount(carrier, count * ops.moved_bytes, len(Work))
     amounts[Work.CACHED] += np.sum(count * ops.state_bytes)
+    amounts[Work.PAGES] = np.sum(count * ops.page_bytes)
     is_update = ops.kind == int(OpKind.OPTIMIZER)
     amounts[Work.DISPATCH] = np.sum((count * ops.launches)[~is_update])
     amounts[Work.LOOP] = np.sum(count * (ops.loop_ops + is_update * ops.launches))
@@ -219,7 +225,8 @@ def _with_loops(ops: _Ops, framework: str) -> _Ops:
 
     In each step a loop dispatches the ops of its cell, which touch the cell's state, and adds to
     the gradient of its weights; all of them and the sequences go through the caches. A gradient
-    that is gathered step by step touches the whole sequence in each of them.
+    that is gathered step by step touches the whole sequence in each of them. Two tensors of that
+    size are freed one after the other, and the heap gives them back where they lie at its end.
     """
     loops = _loops()
     changed = replace(
@@ -232,11 +239,14 @@ def _with_loops(ops: _Ops, framework: str) -> _Ops:
             continue
         num_cells = steps * layers * directions
         touched = _TOUCHED * loop["passes"] + loop["sequences"] * gates * steps
+        sequence_bytes = _FP32_BYTES * items * hidden * gates * steps
+        is_given_back = sequence_bytes > _IMPORTED_BYTES
         elements = items * hidden * touched + loop["weights"] * gates * hidden**2
         changed.work[row] = Work.PRODUCT
         changed.moved_bytes[row] = 0.0
         changed.launches[row] = 1.0
         changed.loop_ops[row] = num_cells * loop["ops"]
+        changed.page_bytes[row] = num_cells * loop["new"] * is_given_back * sequence_bytes
         changed.state_bytes[row] = num_cells * _FP32_BYTES * elements + ops.moved_bytes[row]
     return changed
 
@@ -313,11 +323,12 @@ def _loops() -> Mapping[tuple[str, int, OpKind], Mapping[str, float]]:
     """A step of a cell that is run as a loop, by framework, gates and op kind.
 
     ``ops`` that are dispatched, ``weights`` and ``passes``: how often its weights and its state are
-    passed over, and ``sequences``: passes over what all steps of the layer computed.
+    passed over, ``sequences``: passes over what all steps of the layer computed, and ``new``: share
+    of one such tensor a step that lies in new pages.
     """
     return {
         (row["framework"], int(row["gates"]), kind): {
-            name: float(row[f"{phase}_{name}"]) for name in _LOOP_FACTS
+            name: float(row.get(f"{phase}_{name}", 0.0)) for name in _LOOP_FACTS
         }
         for row in shipped_rows("execution", "recurrent_loops.csv")
         for kind, phase in (

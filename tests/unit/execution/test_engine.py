@@ -103,6 +103,30 @@ def test_pages_of_a_step_are_those_that_it_maps_and_writes():
     assert found is None or found == pytest.approx(mapped_bytes, rel=0.1)
 
 
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_step_that_takes_pages_now_and_then_is_timed_in_groups(monkeypatch, every):
+    """Each page takes its time: the median of samples must be near the mean of steps."""
+    given_bytes, steps = [0], itertools.count()
+    paged_s = 40e6 / 2e9
+
+    class Clock(FakeClock):
+        def step(self):
+            takes = next(steps) % every == 0
+            given_bytes[0] += 40e6 * takes
+            self.now += 0.01 + paged_s * takes
+
+    clock = Clock([])
+    monkeypatch.setattr(engine.time, "perf_counter", clock.perf_counter)
+    monkeypatch.setattr(engine, "_handed_out_bytes", lambda: given_bytes[0])
+    settings = {**SETTINGS, "min_s": 1.0}
+    result = engine.time_steps(clock.step, lambda: None, settings, lambda **event: None)
+    assert (result["steps_per_sample"] > 1) == (every > 1)
+    mean_s = 0.01 + paged_s / every
+    assert engine.median(result["samples_s"]) == pytest.approx(mean_s, rel=0.1)
+    taken_s = sum(result["samples_s"]) * result["steps_per_sample"]
+    assert taken_s < 2 * 5 * settings["min_s"]
+
+
 def test_ranks_do_what_rank_zero_says(monkeypatch):
     clock = FakeClock(itertools.repeat(0.1))
     monkeypatch.setattr(engine.time, "perf_counter", clock.perf_counter)

@@ -290,3 +290,11 @@ def test_a_gradient_gathered_step_by_step_grows_with_the_square_of_the_length():
     assert long[Work.CACHED] > 3.5 * short[Work.CACHED]
     short, long = (trained_work("tensorflow", "gru", batch=8, seq=seq) for seq in (512, 1024))
     assert long[Work.CACHED] < 2.1 * short[Work.CACHED]
+
+
+def test_a_loop_takes_pages_where_two_tensors_of_all_steps_exceed_what_the_heap_keeps():
+    """Tensors of 1 MB stay in it; of 8 MB a share of those of all steps is taken anew."""
+    small, large = (trained_work("keras-torch", "gru", batch=b, seq=32) for b in (1, 64))
+    without = trained_work("torch", "gru", batch=64, seq=32)
+    assert small[Work.PAGES] == trained_work("keras-torch", "gru", batch=2, seq=32)[Work.PAGES]
+    assert without[Work.PAGES] <= small[Work.PAGES] < large[Work.PAGES]

@@ -35,6 +35,10 @@ _OOM_SIGNS = (
     "alloc_failed",
 )
 
+#: Pages that a system hands out a second, roughly, and what of a sample's time they may vary by.
+_PAGES_BYTES_PER_S = 2e9
+_SPREAD_FRAC = 0.05
+
 
 class RequestError(Exception):
     """The request cannot be met; the message is for the user."""
@@ -178,8 +182,8 @@ def time_steps(step, synchronize, settings, progress, agree=None):
     clock = _clock(settings.get("processors"))
     first_s = _timed(step, synchronize, 1, clock)
     progress(stage="warm-up", step_s=first_s)
-    warmup_s, is_steady = _warm_up(step, synchronize, settings, agree, clock)
-    per_sample = agree(_steps_per_sample(warmup_s[-1], settings))
+    warmup_s, pages, is_steady = _warm_up(step, synchronize, settings, agree, clock)
+    per_sample = agree(_steps_per_sample(warmup_s[-1], pages, settings))
     progress(stage="measuring", step_s=warmup_s[-1])
     gc.collect()
     gc.disable()
@@ -230,15 +234,20 @@ def _timed(step, synchronize, count, clock):
 
 
 def _warm_up(step, synchronize, settings, agree, clock):
-    """Steps until the median of the last five agrees with that of the five before within 5 %."""
-    taken, begin = [], time.perf_counter()
+    """Steps until the median of the last five agrees with that of the five before within 5 %.
+
+    Their times, and how many bytes of pages each of them was given.
+    """
+    taken, pages, begin = [], [], time.perf_counter()
     while True:
+        before = _handed_out_bytes()
         taken.append(_timed(step, synchronize, 1, clock))
+        pages.append(0 if before is None else _handed_out_bytes() - before)
         is_over = time.perf_counter() - begin > settings["max_warmup_s"]
         verdict = 2 if _is_steady(taken) else (1 if is_over and len(taken) >= 2 else 0)
         verdict = agree(verdict)
         if verdict:
-            return taken, verdict == 2
+            return taken, pages, verdict == 2
 
 
 def _is_steady(taken):
@@ -247,9 +256,24 @@ def _is_steady(taken):
     return abs(median(taken[-5:]) / median(taken[-10:-5]) - 1) < 0.05
 
 
-def _steps_per_sample(step_s, settings):
-    """So many steps that a sample is long against the clock and one synchronisation."""
-    return max(1, math.ceil(settings["min_sample_s"] / max(step_s, 1e-9)))
+def _steps_per_sample(step_s, pages, settings):
+    """So many steps that a sample is long against the clock and one synchronisation.
+
+    And so many that the pages of a sample vary by little of its time: a heap gives its end back in
+    some steps and not in others, by chance, and training takes the mean of them. Samples take five
+    times as long as asked at most.
+    """
+    step_s = max(step_s, 1e-9)
+    last = pages[-10:]
+    spread_s = math.sqrt(_variance(last)) / _PAGES_BYTES_PER_S
+    wanted = (spread_s / step_s / _SPREAD_FRAC) ** 2
+    allowed = 5 * settings["min_s"] / (settings["min_samples"] * step_s)
+    return max(1, math.ceil(settings["min_sample_s"] / step_s), int(min(wanted, allowed)))
+
+
+def _variance(values):
+    mean = sum(values) / float(len(values))
+    return sum((value - mean) ** 2 for value in values) / len(values)
 
 
 def _sample(step, synchronize, per_sample, settings, agree, clock):
