@@ -9,8 +9,9 @@ import pytest
 import paceline
 from paceline.catalog.load import load_catalog
 from paceline.errors import NoOfferError
-from paceline.planning.forecast.services import ServiceCell
+from paceline.planning.forecast.services import ServiceCell, first_cell
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.pages.changes import load_section
 from paceline.scoring.completion import completed
 from paceline.scoring.jobs import Cell
@@ -207,3 +208,20 @@ def test_where_no_engine_is_known_requests_wait_for_whole_answers(
     assert cells[0].request is not None
     assert cells[0].capacity_requests_per_s is not None
     assert cells[0].requests_per_s <= cells[0].capacity_requests_per_s.mid
+
+
+def test_the_first_sentence_is_of_the_layout_that_can_do_most() -> None:
+    """Two replicas and two ranks keep the same rate on the same devices; one can do more."""
+    grid = paceline.predict(
+        "qwen2.5-14b", device="L40S", devices=(2,), rps=4, prefix_share=0.4,
+        adapters="count=24,rank=16",
+    )  # fmt: skip
+    most = [cell.capacity_requests_per_s for cell in grid.services]
+    largest = max(one.mid for one in most if one is not None)
+    first = first_cell(grid.services)
+    assert first is not None
+    assert {cell.requests_per_s for cell in grid.services} == {4.0}
+    assert first.capacity_requests_per_s is not None
+    assert first.capacity_requests_per_s.mid == largest
+    assert f"it can do {largest:.3g}" in predicted_headline(grid)
+    assert first.settings

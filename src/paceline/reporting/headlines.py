@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from paceline.planning.forecast.services import first_cell
 from paceline.reporting.figures import memory_range, memory_share
 from paceline.units import (
     counted_name,
@@ -66,11 +67,10 @@ def _times(cell: GridCell) -> str:
 
 
 def _served(cells: Sequence[ServiceCell]) -> str:
-    """The service that completes most, at its 95th percentile."""
-    able = [c for c in cells if c.request is not None]
-    if not able:
+    """The service that stands first, at its 95th percentile."""
+    best = first_cell(cells)
+    if best is None or best.request is None:
         return ""
-    best = max(able, key=lambda cell: cell.requests_per_s or 0.0)
     most = best.capacity_requests_per_s
     limit = "" if most is None else f"; it can do {format_significant(most.mid)}"
     rate = format_significant(best.requests_per_s or 0.0)

@@ -18,6 +18,9 @@ from paceline.simulation.queue.one_setting import best_gains, gains_of
 from paceline.simulation.queue.percentiles import Percentiles, Served
 from paceline.values import dataclass
 
+#: Rates that agree in so many digits are those of one load that is kept.
+_RATE_DIGITS = 9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTimes:
@@ -110,17 +113,28 @@ def service_cells(
 def _advised(
     cells: list[ServiceCell], services: Sequence[Replicas], load: Load, calibration: Calibration
 ) -> list[ServiceCell]:
-    """The cells, with what to change of the one that completes most on the fewest devices."""
-    able = [i for i, cell in enumerate(cells) if cell.status != "cannot run"]
-    if not able:
+    """The cells, with what to change of the one that stands first."""
+    first = first_cell(cells)
+    if first is None:
         return cells
-    best = min(
-        able,
-        key=lambda i: (cells[i].status != "served", cells[i].num_devices, -_capacity(cells[i])),
-    )
+    best = cells.index(first)
     gains = best_gains(gains_of(services[best], load, {}, calibration=calibration))
     settings = tuple(gain.text(is_limited=False) for gain in gains)
     return [replace(c, settings=settings) if i == best else c for i, c in enumerate(cells)]
+
+
+def first_cell(cells: Sequence[ServiceCell]) -> ServiceCell | None:
+    """Of those that serve the load on the fewest devices, the one that can do most.
+
+    Where a load waits for its answers, the one that completes most of it; None where nothing runs.
+    """
+    able = [cell for cell in cells if cell.status != "cannot run"]
+    return min(able, key=_standing, default=None)
+
+
+def _standing(cell: ServiceCell) -> tuple[float, ...]:
+    completed_per_s = round(cell.requests_per_s or 0.0, _RATE_DIGITS)
+    return cell.status != "served", cell.num_devices, -completed_per_s, -_capacity(cell)
 
 
 def check_served(cells: Sequence[ServiceCell], load: Load) -> None:
