@@ -38,9 +38,9 @@ _INTRODUCTION = """# Accuracy of services
 
 Made by `python -m accuracy_serving.services` from published runs of services (`score` with a
 `scenario`). No level of a source acts: `plan`, `predict` and `score` answer alike. Fitted to such
-runs are the host's time between steps of two engines before they overlap it, the levels of served
-Gaudi and of engines before their kernels were tuned for other makers' devices, and the bytes that
-portable kernels keep on their way (first table); their sources are left out in turn below it; and
+runs are the host's time between steps of two engines before they overlap it, the levels of engines
+before their kernels were tuned for other makers' devices, and the bytes that portable kernels keep
+on their way (first table); their sources are left out in turn below it; and
 how much longer late items of a single stream take. Times to the first token, percentiles and queues
 are not fitted. An error is the median distance of
 predicted over measured from one; coverage is of the 80 % interval; *far* counts answers beyond

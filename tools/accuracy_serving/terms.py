@@ -36,7 +36,6 @@ _LEAST_ROWS = 8
 _MOST_IN_FLIGHT = 64
 _INTEGERS = re.compile(r"int4|awq|gptq|4-bit|w4|q4", re.IGNORECASE)
 _OTHER_MAKERS = re.compile(r"instinct|max 1|gaudi|tpu|ascend|\bm\d ", re.IGNORECASE)
-_GAUDI = re.compile(r"gaudi", re.IGNORECASE)
 #: Devices of other makers, by whose kernels are told apart.
 _VENDORS = (("AMD", re.compile(r"instinct", re.I)), ("Intel", re.compile(r"max 1550", re.I)))
 _PORTABLE = "portable kernels, Intel"
@@ -127,8 +126,6 @@ def _is_best_known(row: Mapping[str, str], stated: Mapping[str, str], device: st
 
 
 def _term(framework: str, precision: str, device: str, step_s: float) -> tuple[str, float]:
-    if _GAUDI.search(device):
-        return "Gaudi", _level("Intel", "npu", "served")
     engine = engine_of(framework)
     vendor = next((name for name, spelling in _VENDORS if spelling.search(device)), "")
     is_portable = engine is not None and engine.kernels == "portable"

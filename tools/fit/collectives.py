@@ -42,6 +42,7 @@ KINDS = {
 PEAKS = {
     "nvlink3": ("nvlink", 300e9), "nvlink4": ("nvlink", 450e9), "nvlink5": ("nvlink", 900e9),
     "efa-p5": ("efa", 400e9), "efa-p6": ("efa", 800e9),
+    "roce-gaudi2": ("roce", 300e9), "roce-gaudi3": ("roce", 600e9),
 }  # fmt: skip
 SOURCE = "fitted to ai-dynamo/aiconfigurator NCCL tables 095f58a51 (Apache-2.0): "
 EFFICIENCIES = tuple(f"eff_{knot}" for knot in range(len(KNOT_S)))
@@ -158,6 +159,14 @@ def network_rows(
                     for n in MEASURED_RANKS)  # fmt: skip
 
 
+def mesh_rows(kind: str, tops: Sequence[float], source: str) -> Iterator[Row]:
+    """Devices of a node that a link joins pair by pair: few ranks have few of the links."""
+    for name in ALL:
+        for ranks, top in zip(MEASURED_RANKS, tops, strict=True):
+            eff = curve(top, fill_s=10e-6, small_frac=top / 3)
+            yield row(kind, name, ranks, 1e-5 + 2e-6 * ranks, 1e-6, eff, source)
+
+
 def ruled_rows() -> Iterator[Row]:
     """Kinds without a table: engineering rules, each with its reason."""
     rule = "rule: {} of line rate after headers and flow control; 5 us per step in proxy threads"
@@ -178,10 +187,14 @@ def ruled_rows() -> Iterator[Row]:
             source=plugin.format(latency * 1e6, instances),
         )  # fmt: skip
     fabric = "MI300X all_reduce 8 ranks 0.70, 2 ranks 0.106 of the node's xGMI (each peer has 1/7)"
-    for name in ALL:
-        for ranks, top in zip(MEASURED_RANKS, (0.106, 0.32, 0.70), strict=True):
-            eff = curve(top, fill_s=10e-6, small_frac=top / 3)
-            yield row("infinity-fabric", name, ranks, 1e-5 + 2e-6 * ranks, 1e-6, eff, fabric)
+    yield from mesh_rows("infinity-fabric", (0.106, 0.32, 0.70), fabric)
+    ports = (
+        "rule: 0.9 of the 3 of 24 ports to each peer, all peers at once, calls as on MI300X's mesh; "
+        "docs.habana.ai, Intel Gaudi Network Configuration, read 2026-11-27"
+    )
+    for kind in ("roce-gaudi2", "roce-gaudi3"):
+        tops = [0.9 * 3 * (ranks - 1) / 24 for ranks in MEASURED_RANKS]
+        yield from mesh_rows(kind, tops, ports)
     staged = "rule: without peer access one stream of copies through host memory serves all ranks"
     for name in ALL:
         for ranks in MEASURED_RANKS:

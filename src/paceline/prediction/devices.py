@@ -50,6 +50,7 @@ class DeviceTable:
         year: Year of launch.
         host_bytes_per_s: Peak of the host link.
         peaks: Dense peaks in FLOP/s, (num_devices, len(PEAK_KEYS)).
+        product_frac: Best rate of BF16 products that is published of it, over its peak.
     """
 
     names: tuple[str, ...]
@@ -68,6 +69,7 @@ class DeviceTable:
     year: FloatArray
     host_bytes_per_s: FloatArray
     peaks: FloatArray
+    product_frac: FloatArray
 
     def __len__(self) -> int:
         return len(self.names)
@@ -108,6 +110,7 @@ class DeviceTable:
             year=column(lambda d: d.year),
             host_bytes_per_s=column(lambda d: d.pcie_bytes_per_s),
             peaks=np.stack([peak(key) for key in PEAK_KEYS], axis=1),
+            product_frac=column(lambda d: d.measured_bf16_flop_per_s) / peak("bf16"),
         )
 
 

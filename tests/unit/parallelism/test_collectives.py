@@ -214,6 +214,20 @@ def test_one_stream_through_the_host_serves_all_ranks() -> None:
         assert rate * ranks == pytest.approx(16e9, rel=0.01)
 
 
+@pytest.mark.parametrize(("name", "port_bytes_per_s"), [("gaudi2", 12.5e9), ("gaudi3", 25e9)])
+def test_devices_joined_pair_by_pair_send_over_three_ports_to_each_peer(
+    name: str, port_bytes_per_s: float
+) -> None:
+    """All peers at once, at no more than the ports to them carry; calls do not grow as a ring's."""
+    link = LinkTable.from_links([known_link(f"{name}-roce")])
+    for ranks in (2, 4, 8):
+        seconds = reduce_scatter_s(LONG, group(ranks, ranks, link, NOTHING))[0]
+        to_each = LONG / ranks / (3 * port_bytes_per_s)
+        assert to_each <= seconds <= 1.2 * to_each
+    short = [all_reduce_s(8.0, group(n, n, link, NOTHING))[0] for n in (2, 8)]
+    assert short[1] < 3 * short[0]
+
+
 def spread_of(name: str, ranks: int, sent_frac: float) -> float:
     link = LinkTable.from_links([known_link(name)])
     return float(sharing_log_sigma(link, ranks, sent_s=sent_frac, step_s=1.0)[0])
