@@ -57,7 +57,7 @@ def _times(
         concurrency=group.concurrency.to_numpy(float),
         input_tokens=group.input_tokens.to_numpy(float),
         output_tokens=group.output_tokens.to_numpy(float),
-        rounds=group.rounds.to_numpy(float),
+        rounds=group.rounds.fillna(np.inf).to_numpy(float),
     )
     # Older releases schedule beside the device where they are told to; runs do not state it.
     engine = find_engine(str(first.backend))
@@ -73,9 +73,10 @@ def _times(
                 batch=row.concurrency,
                 prompt_tokens=int(row.input_tokens),
                 output_tokens=int(row.output_tokens),
+                rounds=rounds,
                 profile=str(engine),
             )
-            for row in group.itertuples()
+            for row, rounds in zip(group.itertuples(), runs.rounds, strict=True)
         ]
         steps = simulate(jobs, [machine] * len(jobs))
         steps.check_known()
@@ -84,7 +85,7 @@ def _times(
     writes_only = group["mode"] == "disagg"
     return pd.DataFrame(
         {
-            "ttft_ms": times.first_token_s * 1e3,
+            "ttft_ms": np.where(group.rounds.isna(), np.nan, times.first_token_s * 1e3),
             "tpot_ms": np.where(writes_only, times.step_s, times.per_token_s) * 1e3,
             "step_ms": times.step_s * 1e3,
             "sums_ms": times.collective_s * 1e3,

@@ -66,6 +66,8 @@ class Job:
         seq: Tokens of a sequence; the workload's own if None.
         prompt_tokens: Of a request whose answer is generated.
         output_tokens: Of its answer.
+        rounds: Requests of each place in flight that come one after the other; one if all come at
+            once, infinite if they come one by one.
         profile: Framework whose host dispatches it, or engine that serves it.
         habits: What its software does beside the strategy, in the order of `HABITS`.
     """
@@ -77,12 +79,15 @@ class Job:
     seq: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    rounds: float = 1
     profile: str = "torch"
     habits: tuple[Habit, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.batch > 0:
             raise InvalidInputError(f"a batch of {self.batch:g} has no items", hint=_HINT)
+        if not self.rounds >= 1:
+            raise InvalidInputError(f"{self.rounds:g} rounds are less than one", hint=_HINT)
         if tuple(habit for habit in HABITS if habit in self.habits) != self.habits:
             known = ", ".join(HABITS)
             raise InvalidInputError(
@@ -99,6 +104,7 @@ class Job:
         words += [f"seq={self.seq}"] if self.seq is not None else []
         words += [f"prompt={self.prompt_tokens}"] if self.prompt_tokens is not None else []
         words += [f"output={self.output_tokens}"] if self.output_tokens is not None else []
+        words += [f"rounds={_number(self.rounds)}"] if self.rounds != 1 else []
         words += self.workload.stated_item.split()
         words += [f"rewrite={rewrite}"] if rewrite else []
         words += [f"profile={self.profile}"] if self.profile != "torch" else []
@@ -126,10 +132,11 @@ class Job:
             workload=_workload(load, known, name, facts),
             configuration=read_settings(facts.pop("rewrite", ""), how),
             strategy=Strategy.parse(strategy),
-            batch=_items(facts.pop("batch", "1")),
+            batch=_positive(facts, "batch"),
             seq=_whole(facts, "seq"),
             prompt_tokens=_whole(facts, "prompt"),
             output_tokens=_whole(facts, "output"),
+            rounds=_positive(facts, "rounds"),
             profile=facts.pop("profile", "torch"),
             habits=_habits(facts),
         )
@@ -189,11 +196,12 @@ def _workload(load: Load, task: Task, typed: str, facts: dict[str, str]) -> Work
     return as_items(loaded, item, typed=typed, draft=draft)
 
 
-def _items(text: str) -> float:
+def _positive(facts: dict[str, str], name: str) -> float:
+    text = facts.pop(name, "1")
     try:
         return float(text)
     except ValueError as error:
-        raise InvalidInputError(f"`batch={text}` is no number of items", hint=_HINT) from error
+        raise InvalidInputError(f"`{name}={text}` is no number", hint=_HINT) from error
 
 
 def _whole(facts: dict[str, str], name: str) -> int | None:

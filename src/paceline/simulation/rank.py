@@ -156,7 +156,7 @@ class Lengths:
     seq: FloatArray
     prompt: FloatArray
     output: FloatArray
-    rounds: float = 1.0
+    rounds: FloatArray
 
     def __len__(self) -> int:
         """Number of points."""
@@ -164,13 +164,13 @@ class Lengths:
 
     def take(self, rows: IntArray | slice) -> Lengths:
         """Some points; they may repeat."""
-        return take_rows(self, rows, alike=("rounds",))
+        return take_rows(self, rows)
 
     def runs_of(self, workload: Workload) -> ServingRuns:
         """The same of an engine that answers a workload: as many requests in flight as items."""
         return ServingRuns(
             concurrency=self.batch, input_tokens=self.prompt, output_tokens=self.output,
-            rounds=np.full_like(self.batch, self.rounds), prefix_share=workload.prefix_share,
+            rounds=self.rounds, prefix_share=workload.prefix_share,
             tokens_per_step=workload.tokens_per_step,
         )  # fmt: skip
 
@@ -247,7 +247,7 @@ def _asked_of_passes(passes: RankPasses, asked: Lengths) -> list[tuple[Pass, Poi
         return [at(name, asked.seq) for name, one in of_name.items() if one.runs_on == "device"]
     if passes.engine is not None:
         runs = asked.runs_of(passes.workload)
-        wanted = asked_passes(runs, guesses=DRAFT_TOKEN in of_name)
+        wanted = asked_passes(runs, passes.engine, guesses=DRAFT_TOKEN in of_name)
         return [(of_name[name], points) for name, points in wanted]
     prompt, output = asked.prompt, asked.output
     mean = prompt + (output - 1.0) / 2.0
@@ -265,7 +265,7 @@ def rank_memory_bytes(
         asked: At which points; of answers, at their last tokens.
     """
     if passes.engine is not None:
-        return _stage_memory_bytes(passes, asked.runs_of(passes.workload))
+        return _stage_memory_bytes(passes, passes.engine, asked.runs_of(passes.workload))
     length = asked.prompt + asked.output if passes.is_generation else asked.seq
     points = Points(batch=asked.batch, seq=length)
     peaks = [
@@ -284,10 +284,11 @@ def _on_device(passes: RankPasses) -> list[tuple[Pass, LoweredPass]]:
 
 
 def _stage_memory_bytes(
-    passes: RankPasses, runs: ServingRuns
+    passes: RankPasses, engine: EngineProfile, runs: ServingRuns
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Peak of a device that holds a part of the layers; what any process has is not shared."""
-    whole = _answers_memory_bytes(passes.lowered, runs)
+    together = runs.prompts_together(engine.chunk_tokens)
+    whole = _answers_memory_bytes(passes.lowered, runs, together)
     if passes.stages == 1:
         return whole
     token, nothing = passes.lowered[TOKEN], np.zeros(1)
@@ -299,19 +300,19 @@ def _stage_memory_bytes(
 
 
 def _answers_memory_bytes(
-    passes: Mapping[str, LoweredPass], runs: ServingRuns
+    passes: Mapping[str, LoweredPass], runs: ServingRuns, together: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Peak memory of a rank's process: the caches of all requests, and what reading a prompt adds.
+    """Peak memory of a rank's process: the caches of all requests, and what reading prompts adds.
 
     Args:
         passes: By name, as one rank runs them, lowered as served.
         runs: What is asked.
+        together: Prompts of a step, (R,).
 
     Returns:
         Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
         (R,).
     """
-    one = np.ones_like(runs.concurrency)
     length = runs.input_tokens + runs.output_tokens
     held, read, idle = (
         peak_memory_bytes(
@@ -319,14 +320,14 @@ def _answers_memory_bytes(
         )
         for lowered, batch, seq in (
             (passes[TOKEN], runs.concurrency, length),
-            (passes[PROMPT], one, runs.read_tokens),
-            (passes[TOKEN], one, runs.read_tokens),
+            (passes[PROMPT], together, runs.read_tokens),
+            (passes[TOKEN], together, runs.read_tokens),
         )
     )
     guesser_bytes = _guesser_bytes(passes, runs.concurrency, length)
     low, mid, high = (
-        all_caches + np.maximum(with_prompt - one_cache, 0.0) + guesser_bytes
-        for all_caches, with_prompt, one_cache in zip(held, read, idle, strict=True)
+        all_caches + np.maximum(with_prompts - their_caches, 0.0) + guesser_bytes
+        for all_caches, with_prompts, their_caches in zip(held, read, idle, strict=True)
     )
     return low, mid, high
 
@@ -497,14 +498,14 @@ def _served(
     """All requests in flight of an engine, from their prompts to their last tokens."""
     speculation = passes.workload.speculation
     guesses = 0.0 if speculation is None else float(speculation.tokens)
-    predicted = predicted_passes(runs, predictions, num_guesses=guesses)
+    predicted = predicted_passes(runs, predictions, engine, num_guesses=guesses)
     found = answers(predicted, runs, engine)
 
     def total(name: str) -> FloatArray:
         first, others = predicted.summed(name)
         return np.asarray(runs.concurrency * first + runs.steps * others)
 
-    memory = _stage_memory_bytes(passes, runs)
+    memory = _stage_memory_bytes(passes, engine, runs)
     tables = {
         **{column: total(name) for column, name in _SUMMED.items()},
         **dict(zip(_LARGEST, memory, strict=True)),

@@ -98,14 +98,16 @@ def exchanged_s(
     def seconds(name: str, length: FloatArray) -> FloatArray:
         """Seconds that messages of a named pass add at some lengths, (num_rows,)."""
         how, batch = passes.lowered[name].configuration, asked.batch
+        prompts = np.ones_like(batch)
         calls = calls_when_run(passes.splits[name], how)
         if engine is not None and name in (PROMPT, DRAFT_PROMPT):
-            batch = np.ones_like(batch)
+            runs = asked.runs_of(passes.workload)
+            batch = prompts = runs.prompts_together(engine.chunk_tokens)
         width = ELEMENT_BYTES[find_precision(how.precision).activation_dtype]
         points = Points(batch=batch, seq=length)
         busy_s = _hiding_s(cases, passes, name, points, calibration)
         each_s = calls_s(calls, points, wires, element_bytes=width, busy_s=busy_s)
-        return np.asarray(each_s.sum(axis=1))
+        return np.asarray(each_s.sum(axis=1) / prompts)
 
     if not passes.is_generation:
         first = passes.workload.passes[0]

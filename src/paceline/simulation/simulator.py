@@ -148,13 +148,13 @@ class _Rank:
         numbers = {id(one): number for number, one in enumerate(devices)}
         device = np.array([numbers.get(id(one.device), -1) for one in cases.machines])
         asked = _lengths(cases)
-        columns = np.stack([asked.batch, asked.seq, asked.prompt, asked.output])
+        columns = np.stack([asked.batch, asked.seq, asked.prompt, asked.output, asked.rounds])
         points, point = np.unique(columns, axis=1, return_inverse=True)
-        batch, seq, prompt, output = points
+        batch, seq, prompt, output, rounds = points
         return cls(
             passes=RankPasses.of(job, tensor=tensor),
             devices=DeviceTable.from_devices(devices),
-            points=Lengths(batch=batch, seq=seq, prompt=prompt, output=output),
+            points=Lengths(batch=batch, seq=seq, prompt=prompt, output=output, rounds=rounds),
             asked=asked,
             of_row=device[cases.machine] * len(batch) + point.reshape(-1),
         )
@@ -207,4 +207,5 @@ def _lengths(cases: Cases) -> Lengths:
         seq=cases.of_jobs([one.length for one in jobs]),
         prompt=cases.of_jobs([one.prompt_tokens or 0 for one in jobs]),
         output=cases.of_jobs([one.output_tokens or 0 for one in jobs]),
+        rounds=cases.of_jobs([one.rounds for one in jobs]),
     )

@@ -68,7 +68,9 @@ def made_forecast(
         ),
         passes=(SimpleNamespace(host="jax"),)
         * num_configurations,  # whose replicas have no buckets
-        lengths=Lengths(batch=batch, seq=batch, prompt=batch, output=batch),
+        lengths=Lengths(
+            batch=batch, seq=batch, prompt=batch, output=batch, rounds=np.ones_like(batch)
+        ),
         steps=Steps.of(step_s.size, flat).laid_out(shape),
         moments=(made_moments(batch, item_bytes, state_bytes),) * num_configurations,
     )

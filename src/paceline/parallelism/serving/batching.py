@@ -2,8 +2,9 @@
 
 A token waits for the step that writes it, and for its share of the prompts of others that are read
 meanwhile: as many as requests end. A step that reads a prompt too reads the weights once for both.
-A prompt waits for the step that is running and, of the first round, for half of the others, beside
-the way of its request. The host of an engine works for each request of a step, beside the device or
+Prompts of requests that come together are read in one step, up to its limit of tokens. A prompt
+waits for the step that is running and, of the first round, for half of the others, beside the way
+of its request; while it waits it is not written for. The host of an engine works for each request of a step, beside the device or
 between its steps.
 
 Shape legend: R runs; figures of passes may have more dimensions before it.
@@ -83,6 +84,20 @@ class ServingRuns:
         """Tokens that a step looks back on, halfway through a request."""
         return self.input_tokens + self.output_tokens / 2.0
 
+    def prompts_together(self, step_tokens: float) -> FloatArray:
+        """Prompts that a step reads, in the harmonic mean over all requests.
+
+        Of the first round as many as a step has room for; later those that come in one step, as
+        requests end. Where steps read weights for most of their time, the mean step is right.
+
+        Args:
+            step_tokens: Tokens of a step at most.
+        """
+        room = np.maximum(np.floor(step_tokens / self.read_tokens), 1.0)
+        first = np.minimum(room, self.concurrency)
+        later = np.clip((self.concurrency - 1.0) / self.steps, 1.0, first)
+        return np.asarray(1.0 / (1.0 / later + (1.0 / first - 1.0 / later) / self.rounds))
+
     def take(self, rows: npt.ArrayLike) -> ServingRuns:
         """The runs at these rows; rows may repeat."""
         index = np.asarray(rows, dtype=np.int64)
@@ -95,7 +110,8 @@ class EnginePasses:
     """What the passes of an engine take; (…, R) each.
 
     Attributes:
-        prompt_s: Reading one prompt, what ranks exchange included.
+        prompt_s: Reading one prompt, what ranks exchange included: its part of the step where
+            others are read with it.
         step_s: Writing a token for every request, likewise.
         weights_s: Of it, all but what grows with the context and what ranks exchange.
         collective_s: Of it, what ranks exchange.
@@ -138,7 +154,7 @@ class ServingTimes:
 
     Attributes:
         first_token_s: From sending a prompt to its first token, on average.
-        per_token_s: From one token to the next, on average.
+        per_token_s: From one token to the next, on average: what is left of ``request_s``.
         request_s: In the engine, its prompt and all of its tokens: by Little's law requests in
             flight over requests per second.
         prompt_s: Of it, reading one prompt takes the device so long.
@@ -166,14 +182,14 @@ def request_times(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile
     """
     others = runs.concurrency - 1.0
     pace_s = _hosted_s(_per_step_s(runs, passes, engine), runs.concurrency, engine)
-    per_token_s = pace_s / runs.tokens_per_step
     path_s = np.nan if engine.path_s is None else engine.path_s
-    queue_s = others / 2.0 / runs.rounds * passes.prompt_s
     running_s = np.minimum(others, 1.0) * (passes.step_s + passes.draft_s) / 2.0
+    request_s = passes.prompt_s + runs.steps * pace_s
+    read_s = _until_read_s(runs, passes, engine)
     return ServingTimes(
-        first_token_s=path_s + passes.prompt_s + running_s + queue_s,
-        per_token_s=per_token_s,
-        request_s=passes.prompt_s + runs.output_tokens * per_token_s,
+        first_token_s=path_s + running_s + read_s,
+        per_token_s=(request_s - read_s) / runs.output_tokens,
+        request_s=request_s,
         prompt_s=passes.prompt_s,
         step_s=passes.step_s,
         collective_s=passes.collective_s,
@@ -219,14 +235,23 @@ def hosted_step_s(step_s: FloatArray, host_s: FloatArray, *, overlaps: bool) -> 
     return paced
 
 
+def _until_read_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> FloatArray:
+    """Until a prompt is read: with those of its step, and after half of the first round."""
+    together = runs.prompts_together(engine.chunk_tokens)
+    before = (runs.concurrency - together) / 2.0 / runs.rounds
+    return np.asarray((before + together) * passes.prompt_s)
+
+
 def _per_step_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> FloatArray:
     """From one step that writes to the next by the device alone."""
     prompts = (runs.concurrency - 1.0) / runs.steps
     apart_s = passes.step_s + passes.draft_s + prompts * passes.prompt_s
     if not engine.mixes:
         return apart_s
+    together = runs.prompts_together(engine.chunk_tokens)
+    reads = (runs.concurrency / together - 1.0) / runs.steps
     beside_s = passes.prompt_s * runs.concurrency / runs.read_tokens
-    saved_s = np.minimum(prompts, 1.0) * np.maximum(passes.weights_s - beside_s, 0.0)
+    saved_s = np.minimum(reads, 1.0) * np.maximum(passes.weights_s - beside_s, 0.0)
     return np.asarray(apart_s - saved_s)
 
 

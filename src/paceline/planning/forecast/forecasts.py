@@ -199,7 +199,7 @@ def lengths_of(batch: FloatArray, work: Work, *, seq: int) -> Lengths:
         seq=np.full_like(batch, seq),
         prompt=np.full_like(batch, work.prompt_length),
         output=np.full_like(batch, work.output_length),
-        rounds=rounds_of(work),
+        rounds=np.full_like(batch, rounds_of(work)),
     )
 
 

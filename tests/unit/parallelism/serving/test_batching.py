@@ -22,7 +22,7 @@ SECONDS = st.floats(1e-4, 1.0)
 REQUESTS = st.integers(0, 1024)
 ENGINE = EngineProfile(
     name="e", title="E", framework="torch", host="torch", platforms=("cuda",), mixes_prompts=True,
-    path_s=0.5, memory_frac=0.9,
+    path_s=0.5, memory_frac=0.9, chunk_tokens=64,
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_weights_that_a_prompt_reads_beside_tokens_are_read_once(output_tokens, 
     Of a prompt of 64 tokens in 0.8 s, eight requests' own tokens take 0.1 s beside the weights;
     seven others send prompts meanwhile.
     """
-    asked = runs(output_tokens=output_tokens)
+    asked = runs(output_tokens=output_tokens, rounds=np.inf)
     got = request_times(asked, passes(), ENGINE)
     assert got.per_token_s[0] == pytest.approx(0.3 + prompts * 0.8 - reads * (0.25 - 0.1))
     apart = request_times(asked, passes(), replace(ENGINE, mixes_prompts=False))
@@ -68,6 +68,34 @@ def test_the_device_reads_each_prompt_once_and_writes_each_token_in_a_step():
     assert per_s[0] == pytest.approx(1.0 / busy_s)
 
 
+@given(st.integers(1, 512), st.integers(1, 4096), st.integers(1, 512), st.floats(1.0, 100.0))
+def test_a_step_reads_whole_prompts_within_its_limit(requests, prompt, answer, rounds):
+    asked = runs(
+        concurrency=requests, input_tokens=prompt, output_tokens=answer, rounds=rounds
+    )  # fmt: skip
+    together = float(asked.prompts_together(2048.0)[0])
+    assert 1.0 - 1e-12 <= together <= requests
+    assert together == pytest.approx(1.0) or together * prompt <= 2048.0
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+@pytest.mark.parametrize("rounds", [1.0, 4.0, np.inf])
+def test_a_request_waits_for_its_first_token_and_then_for_the_others(mixes, rounds):
+    """A prompt that waits is not written for, so that no wait counts twice."""
+    engine = replace(ENGINE, mixes_prompts=mixes, chunk_tokens=256)
+    asked = runs(rounds=rounds)
+    got = request_times(asked, passes(), engine)
+    first_s = got.first_token_s - 0.5 - 0.3 / 2.0
+    assert first_s + 16.0 * got.per_token_s == pytest.approx(got.request_s)
+
+
+def test_prompts_that_one_step_reads_hold_back_no_token():
+    """All eight are read together, and all begin to write together."""
+    got = request_times(runs(rounds=1.0), passes(), replace(ENGINE, chunk_tokens=8192))
+    assert got.per_token_s[0] == pytest.approx(0.3)
+    assert got.first_token_s[0] == pytest.approx(0.5 + 0.3 / 2.0 + 8 * 0.8)
+
+
 def test_the_way_of_a_request_delays_its_first_token_and_no_other():
     far, near = (request_times(runs(), passes(), replace(ENGINE, path_s=s)) for s in (0.5, 0.0))
     assert far.first_token_s[0] == pytest.approx(near.first_token_s[0] + 0.5)
@@ -79,7 +107,7 @@ def test_the_way_of_a_request_delays_its_first_token_and_no_other():
 def test_the_host_of_an_engine_sets_the_pace_where_it_is_slower():
     slow = replace(ENGINE, request_s=1.0, overlaps_since=(1, 0))
     alone, beside, between = (
-        float(request_times(runs(), passes(), engine).per_token_s[0])
+        float(request_times(runs(rounds=np.inf), passes(), engine).per_token_s[0])
         for engine in (ENGINE, slow, replace(slow, release=(0, 9)))
     )
     assert beside == 8.0

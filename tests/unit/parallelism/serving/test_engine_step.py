@@ -49,7 +49,7 @@ def times(
     **changes: float | np.ndarray,
 ) -> ServingTimes:
     asked, engine = runs(**changes), find_engine("vllm")
-    columns = (asked.concurrency, asked.input_tokens, asked.output_tokens)
+    columns = (asked.concurrency, asked.input_tokens, asked.output_tokens, asked.rounds)
     jobs = [
         Job(
             workload=load_workload(name, task="infer"),
@@ -58,10 +58,11 @@ def times(
             batch=batch,
             prompt_tokens=int(prompt),
             output_tokens=int(output),
+            rounds=each,
             profile=str(engine),
             habits=("whole",) if splits_experts else (),
         )
-        for batch, prompt, output in zip(*columns, strict=True)
+        for batch, prompt, output, each in zip(*columns, strict=True)
     ]
     machine = Machine.of(find_device(CATALOG, "H100 SXM5 80GB"), num_ranks, device_link=link)
     steps = simulate(jobs, [machine] * len(jobs))
@@ -95,7 +96,7 @@ def test_more_requests_in_flight_wait_longer_for_each_token() -> None:
 
 def test_prompts_are_read_in_the_time_of_the_tokens_of_others() -> None:
     """A step that does both reads the weights once, so that it takes less than one and one."""
-    got = times()
+    got = times(rounds=np.inf)
     others = 15.0 / 512.0
     apart = float(got.step_s[0] + got.prompt_s[0] * others)
     assert got.per_token_s[0] < apart
@@ -141,9 +142,23 @@ def test_ranks_that_keep_whole_experts_wait_for_the_busiest() -> None:
 
 
 def test_a_prompt_waits_for_half_of_the_first_round() -> None:
-    once, often = times(rounds=1.0), times(rounds=1e9)
+    once, often = (times(input_tokens=4096.0, rounds=rounds) for rounds in (1.0, 1e9))
     waited = once.first_token_s[0] - often.first_token_s[0]
     assert waited == pytest.approx(7.5 * float(once.prompt_s[0]))
+
+
+@pytest.mark.parametrize("num_ranks", [1, 4])
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+def test_short_prompts_of_one_step_read_the_weights_once(name: str, num_ranks: int) -> None:
+    """Between one prompt and as many after one another, and all weights at least once."""
+    counts = 2.0 ** np.arange(7)
+    asked = {"concurrency": counts, "input_tokens": 32.0, "rounds": 1.0}
+    got = times(name, num_ranks, **asked)
+    step_s = counts * got.prompt_s
+    assert np.all(step_s <= counts * step_s[0] * (1.0 + 1e-9))
+    assert np.all(np.diff(step_s) > 0)
+    assert np.all(step_s > 2 * 8.0e9 / num_ranks / 3.352e12)
+    assert step_s[-1] < 16 * step_s[0]
 
 
 def test_ranks_share_a_step_and_sum_twice_a_layer_and_gather_logits() -> None:
