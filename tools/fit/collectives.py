@@ -189,7 +189,7 @@ def ruled_rows() -> Iterator[Row]:
     fabric = "MI300X all_reduce 8 ranks 0.70, 2 ranks 0.106 of the node's xGMI (each peer has 1/7)"
     yield from mesh_rows("infinity-fabric", (0.106, 0.32, 0.70), fabric)
     ports = (
-        "rule: 0.9 of the 3 of 24 ports to each peer, all peers at once, calls as on MI300X's mesh; "
+        "rule: 0.9 of 3 of 24 ports to each peer, all peers at once, calls as on MI300X's mesh; "
         "docs.habana.ai, Intel Gaudi Network Configuration, read 2026-11-27"
     )
     for kind in ("roce-gaudi2", "roce-gaudi3"):

@@ -4,8 +4,8 @@ A token waits for the step that writes it, and for its share of the prompts of o
 meanwhile: as many as requests end. A step that reads a prompt too reads the weights once for both.
 Prompts of requests that come together are read in one step, up to its limit of tokens. A prompt
 waits for the step that is running and, of the first round, for half of the others, beside the way
-of its request; while it waits it is not written for. The host of an engine works for each request of a step, beside the device or
-between its steps.
+of its request; while it waits it is not written for. The host of an engine works for each request
+of a step, beside the device or between its steps.
 
 Shape legend: R runs; figures of passes may have more dimensions before it.
 
