@@ -66,10 +66,15 @@ def test_devices_that_cannot_share_every_pass_hold_copies(
 def test_the_loop_that_stands_for_an_engine_shares_layers_as_engines_do(
     model: str, device: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Two Gaudi 2 take 0.81 to 0.84 of one at 7 and 8 B parameters (LLM-Inference-Bench 4211f5d).
+
+    Three ports join them; a faster device gains less, and so does a smaller model.
+    """
     how = (model, "--task", "infer", "--device", device, "--devices", "1,2", "--batch", "1")
     one, both = _cells(capsys, *how)
     plain = _cells(capsys, *how, "--framework", "torch")
-    assert both["latency_s"]["mid"] < 0.75 * one["latency_s"]["mid"]
+    most = 1.0 if device == "Gaudi 3" else 0.75
+    assert both["latency_s"]["mid"] < most * one["latency_s"]["mid"]
     assert [cell["tensor_degree"] for cell in (one, both, *plain)] == [1, 2, 1, 1]
 
 

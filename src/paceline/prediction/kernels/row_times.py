@@ -71,20 +71,13 @@ from paceline.prediction.kernels.product_tiles import (
 )
 from paceline.prediction.kernels.serial_accesses import no_faster_than_accesses
 from paceline.prediction.kernels.unaligned_products import no_faster_unaligned
+from paceline.prediction.matrix_engines import unmeasured_log10
 from paceline.prediction.prediction import Points
 from paceline.values import dataclass
 
 #: Models of attention: of one query row per head, which reads memory, and of more, which compute.
 _DECODE, _PREFILL = "attention_decode", "attention"
 _ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
-#: Sorts of devices with an engine for products of matrices, and what it does (Intel, Gaudi
-#: Architecture, docs.habana.ai, read 2026-11-27).
-_MATRIX_ENGINES = ("npu", "tpu")
-_OF_MATRICES = kinds_where(
-    lambda facts: facts.efficiency in ("product", "convolution", "attention", "attention_backward")
-)
-#: No op takes less, so that the ratio of two times is known.
-_TINY_S = np.float32(1e-30)
 _PRODUCTS = kinds_where(lambda facts: facts.efficiency == "product")
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = kinds_where(lambda facts: facts.is_cell)
@@ -259,24 +252,10 @@ def _log10_slowdown(asked: Question) -> Array:
     if lowered.configuration.is_served:
         experts = costs.expert_rows()
         slowdown[..., experts] = _expert_log10(experts, asked)
-    return np.where(devices.is_gpu[:, None, None] > 0, slowdown, _unmeasured_log10(asked))
-
-
-def _unmeasured_log10(asked: Question) -> Array:
-    """The same of devices without kernels in waves, of which no kernel was measured.
-
-    Matrix engines do all that is products of matrices: layers, convolutions, attention. Compilers
-    bring operands from memory while the engine computes, so that each takes the longer of both.
-    """
-    generic = np.float32(asked.calibration.constant("device", "generic_log10_slowdown"))
-    reached = np.float32(asked.calibration.constant("device", "streamed_memory_frac"))
-    bounds, kind = asked.bounds, asked.lowered.costs.kind
-    has_engine = np.array([sort in _MATRIX_ENGINES for _, sort in asked.devices.kinds])
-    slower = _per_device(np.fmin(1.0 / asked.devices.product_frac, 10**generic))
-    engine_s = np.maximum(bounds.compute_s * slower, bounds.memory_s / reached)
-    streamed = np.log10(np.maximum(engine_s, _TINY_S) / np.maximum(bounds.roofline_s, _TINY_S))
-    is_streamed = has_engine[:, None, None] & np.isin(kind, _OF_MATRICES)
-    return np.where(is_streamed, streamed, generic)
+    if np.all(devices.is_gpu > 0):
+        return slowdown
+    unmeasured = unmeasured_log10(costs.kind, asked.bounds, devices, calibration)
+    return np.where(devices.is_gpu[:, None, None] > 0, slowdown, unmeasured)
 
 
 def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
