@@ -28,21 +28,27 @@ _OF_MATRICES = kinds_where(
 _TINY_S = np.float32(1e-30)
 
 
-def unmeasured_log10(
-    kind: npt.NDArray[np.int16], bounds: Bounds, devices: DeviceTable, calibration: Calibration
-) -> Array:
+def with_unmeasured(
+    learned: Array, kind: npt.NDArray[np.int16], bounds: Bounds, devices: DeviceTable,
+    calibration: Calibration,
+) -> Array:  # fmt: skip
     """Log10 of the time of each op over its physical bound, (D, P, R).
 
     Args:
+        learned: What kernels that are scheduled in waves take, (D, P, R).
         kind: Of each op, (R,).
         bounds: Of the ops, (D, P, R).
         devices: Where they would run, D of them.
         calibration: What is taken of unknown kernels.
     """
+    is_gpu = devices.is_gpu[:, None, None] > 0
+    if is_gpu.all():
+        return learned
     generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
     reached = np.float32(calibration.constant("device", "streamed_memory_frac"))
     has_engine = np.array([sort in _SORTS for _, sort in devices.kinds])[:, None, None]
     slower = np.fmin(1.0 / devices.product_frac, 10**generic)[:, None, None].astype(np.float32)
     engine_s = np.maximum(bounds.compute_s * slower, bounds.memory_s / reached)
     streamed = np.log10(np.maximum(engine_s, _TINY_S) / np.maximum(bounds.roofline_s, _TINY_S))
-    return np.where(has_engine & np.isin(kind, _OF_MATRICES), streamed, generic)
+    others = np.where(has_engine & np.isin(kind, _OF_MATRICES), streamed, generic)
+    return np.where(is_gpu, learned, others)

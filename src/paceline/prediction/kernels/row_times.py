@@ -71,7 +71,7 @@ from paceline.prediction.kernels.product_tiles import (
 )
 from paceline.prediction.kernels.serial_accesses import no_faster_than_accesses
 from paceline.prediction.kernels.unaligned_products import no_faster_unaligned
-from paceline.prediction.matrix_engines import unmeasured_log10
+from paceline.prediction.matrix_engines import with_unmeasured
 from paceline.prediction.prediction import Points
 from paceline.values import dataclass
 
@@ -252,10 +252,7 @@ def _log10_slowdown(asked: Question) -> Array:
     if lowered.configuration.is_served:
         experts = costs.expert_rows()
         slowdown[..., experts] = _expert_log10(experts, asked)
-    if np.all(devices.is_gpu > 0):
-        return slowdown
-    unmeasured = unmeasured_log10(costs.kind, asked.bounds, devices, calibration)
-    return np.where(devices.is_gpu[:, None, None] > 0, slowdown, unmeasured)
+    return with_unmeasured(slowdown, costs.kind, asked.bounds, devices, calibration)
 
 
 def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
