@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,9 @@ from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
+from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
+from paceline.simulation.queue.load import Requests
+from paceline.simulation.queue.step_loop import run_steps
 from paceline.simulation.simulator import simulate
 from paceline.stack.engines import find_engine
 
@@ -67,6 +71,32 @@ def test_predict_answers_by_the_function_that_the_benchmark_judges(engine: str) 
     assert cell.step_s.mid == pytest.approx(times.request_s[0], rel=1e-6)
     per_s = REQUESTS * OUTPUT / float(times.request_s[0])
     assert cell.samples_per_s.mid == pytest.approx(per_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+@pytest.mark.parametrize(
+    ("requests", "prompt", "output"), [(32, 512, 128), (64, 128, 128), (128, 64, 64)]
+)
+def test_requests_that_come_at_once_take_what_the_step_loop_takes(
+    engine: str, requests: int, prompt: int, output: int
+) -> None:
+    """Step by step with the same passes; short prompts that read weights each were twice it."""
+    job = Job(
+        workload=load_workload(MODEL, task="infer"), configuration=Configuration(precision="bf16"),
+        batch=requests, prompt_tokens=prompt, output_tokens=output, profile=engine,
+    )  # fmt: skip
+    machine = Machine.of(find_device(load_catalog(), DEVICE), 1)
+    told = simulate([job], [machine])
+    (table,) = engine_tables([replace(job, batch=1, output_tokens=1)], [machine])
+    assert isinstance(table, EngineTable)
+    alike = np.ones(requests, dtype=np.int64)
+    asked = Requests(
+        arrival_s=np.zeros(requests), prompt_tokens=prompt * alike, output_tokens=output * alike
+    )
+    seen = run_steps(asked, table.times, table.batching)
+    assert told.step_s[0] == pytest.approx(seen.finish_s.max(), rel=0.12)
+    per_token_s = float((seen.finish_s - seen.first_token_s).mean()) / (output - 1)
+    assert told.per_token_s[0] == pytest.approx(per_token_s, rel=0.12)
 
 
 @pytest.mark.parametrize("framework", [None, "sglang", "torch"])

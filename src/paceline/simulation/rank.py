@@ -171,7 +171,7 @@ class Lengths:
         return ServingRuns(
             concurrency=self.batch, input_tokens=self.prompt, output_tokens=self.output,
             rounds=self.rounds, prefix_share=workload.prefix_share,
-            tokens_per_step=workload.tokens_per_step,
+            tokens_per_step=workload.tokens_per_step, tokens_checked=workload.tokens_checked,
         )  # fmt: skip
 
 

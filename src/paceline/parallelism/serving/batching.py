@@ -41,6 +41,7 @@ class ServingRuns:
             once and wait for each other; later they come one by one.
         prefix_share: Of a prompt, what the engine finds in its cache.
         tokens_per_step: Written of each answer in a step, in the mean: more than one with guesses.
+        tokens_checked: Read of each answer in a step: its guesses and the token before them.
     """
 
     concurrency: FloatArray
@@ -49,6 +50,7 @@ class ServingRuns:
     rounds: FloatArray
     prefix_share: float = 0.0
     tokens_per_step: float = 1.0
+    tokens_checked: float = 1.0
 
     @classmethod
     def of(
@@ -250,7 +252,7 @@ def _per_step_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) 
         return apart_s
     together = runs.prompts_together(engine.chunk_tokens)
     reads = (runs.concurrency / together - 1.0) / runs.steps
-    beside_s = passes.prompt_s * runs.concurrency / runs.read_tokens
+    beside_s = passes.prompt_s * runs.tokens_checked * runs.concurrency / runs.read_tokens
     saved_s = np.minimum(reads, 1.0) * np.maximum(passes.weights_s - beside_s, 0.0)
     return np.asarray(apart_s - saved_s)
 
