@@ -81,8 +81,13 @@ def traced(entry: str, task: Task, side: int | None = None) -> Workload:
         json.loads(json.dumps(report)),
         entry=entry,
         task=task,
-        optimizer=facts.optimizer if facts else _OPTIMIZER,
+        optimizer=facts.optimizer if facts else _usual_optimizer(entry),
     )
+
+
+def _usual_optimizer(entry: str) -> str:
+    """What the published runs of a network use, where its builder says so."""
+    return str(getattr(_job(entry), "usual_optimizer", _OPTIMIZER))
 
 
 def write(entry: str, task: Task) -> Path:

@@ -25,6 +25,8 @@ _CRITEO_15 = (
 class Recommender(nn.Module):
     """DLRM (Naumov et al., 2019) at MLPerf's widths: 26 tables of 128 columns in one."""
 
+    usual_optimizer = "sgd"
+
     def __init__(self, values=_CRITEO_15, width=128):
         super().__init__()
         self.table, self.features = nn.Embedding(sum(values), width), len(values)
@@ -34,10 +36,6 @@ class Recommender(nn.Module):
         places = [(i, j) for i in range(self.features + 1) for j in range(i)]
         self.register_buffer("rows", torch.empty(len(places), dtype=torch.int64))
         self.register_buffer("columns", torch.empty(len(places), dtype=torch.int64))
-
-    def optimizer(self, parameters):
-        """Of the published runs."""
-        return torch.optim.SGD(parameters, lr=1.0)
 
     def inputs(self, batch):
         """Numbers and ids of categories."""
@@ -69,8 +67,10 @@ class CrossRecommender(nn.Module):
 
     Tables of 128 columns, summed over a feature's values, and three crossings of rank 512 of all
     that was found. Source: mlcommons/training, recommendation_v2/torchrec_dlrm/README.MD (read
-    2026-11-22); Wang et al. 2021 (arXiv:2008.13535).
+    2026-11-22, as is the Adagrad of its reference runs); Wang et al. 2021 (arXiv:2008.13535).
     """
+
+    usual_optimizer = "adagrad"
 
     def __init__(self, features=_CRITEO_MULTI_HOT, width=128, rank=512, layers=3):
         super().__init__()

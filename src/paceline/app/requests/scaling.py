@@ -254,7 +254,7 @@ class Place:
         usual = habit_words(question.framework, self._usual_habits(workload, question))
         return (
             *filter(None, (_length(seq), _machines(self.offer))),
-            *_ways(self.configuration, question),
+            *_ways(workload, self.configuration, question),
             *filter(None, (usual, source_words(self.device, framework=_software(question)))),
             *self.link_assumptions,
         )
@@ -330,7 +330,7 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         sample_unit=workload.sample_unit,
         assumptions=(
             *map(_machines, offers),
-            *_ways(configuration, question),
+            *_ways(workload, configuration, question),
             *filter(None, (_length(question.length(workload)),)),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
@@ -473,8 +473,13 @@ def _machines(offer: Offer) -> str:
     return f"machines {offer.name} with {offer.num_devices:g} devices, {price}"
 
 
-def _ways(configuration: Configuration, question: ScalingQuestion) -> Sequence[str]:
+def _ways(
+    workload: Workload, configuration: Configuration, question: ScalingQuestion
+) -> Sequence[str]:
     rewrite = question.rewrite
     usual = usual_words(question.framework, rewrite, is_training=True, leaving=OF_A_SEARCH)
     how = f"{configuration.precision} {configuration.compiler}"
-    return [how, *filter(None, (run_words(rewrite), usual))]
+    return [
+        ", ".join(filter(None, (how, workload.optimizer))),
+        *filter(None, (run_words(rewrite), usual)),
+    ]
