@@ -58,7 +58,7 @@ test-jax: $(TEST_VENV)/.paceline  ## The front end of JAX, in an environment of 
 test-keras: $(TEST_VENV)/.paceline  ## Keras models on three backends, in an environment of their own
 	python3 -m venv build/keras && build/keras/bin/python -m pip install -q -r requirements/keras.txt
 	PACELINE_KERAS_JAX=$(CURDIR)/build/keras/bin/python PACELINE_KERAS_TENSORFLOW=$(CURDIR)/build/keras/bin/python \
-	PACELINE_KERAS_TORCH=$(CURDIR)/build/keras/bin/python $(TEST_PYTHON) -m pytest tests/unit/execution/test_keras_jobs.py tests/unit/watch/test_keras_fit.py tests/unit/loop/test_keras_ranks.py -m stacks -rs
+	PACELINE_KERAS_TORCH=$(CURDIR)/build/keras/bin/python $(TEST_PYTHON) -m pytest tests/unit/execution/test_keras_jobs.py tests/unit/execution/test_keras_gradients.py tests/unit/watch/test_keras_fit.py tests/unit/loop/test_keras_ranks.py -m stacks -rs
 
 stories: $(TEST_VENV)/.paceline  ## Ten stories in the local page with chromium and axe-core, pictures for the docs, and its figures
 	@mkdir -p build
