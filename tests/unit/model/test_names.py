@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.errors import UnknownNameError
+from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.names.lookup import entry_of
 from paceline.model.names.registry import names_of, patterns, words
 from paceline.model.names.spelling import name_key
@@ -225,3 +225,11 @@ def test_what_embeds_or_ranks_texts_reads_them_and_writes_none(typed: str) -> No
     assert writer.generates
     assert not reader.generates
     assert reader.sample_unit == "sequences"
+
+
+@pytest.mark.parametrize("name", ["m.pt", "vgg16.pth", "runs/best.ckpt", "Model.H5", "a.tflite"])
+def test_a_file_of_weights_is_no_model_of_like_letters(name: str) -> None:
+    """``m.pt`` was taken as the shortest name with these letters, mpt-7b."""
+    with pytest.raises(InvalidInputError, match="holds weights") as refused:
+        entry_of(name)
+    assert "package.module:function" in refused.value.hint

@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from pathlib import Path
 
-from paceline.errors import UnknownNameError, close_names
+from paceline.errors import InvalidInputError, UnknownNameError, close_names
 from paceline.model.names.adapters import refuse_adapter
 from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.front_ends import is_model_path
@@ -31,6 +31,12 @@ _OTHER_WAYS = (
     "package.module:function, or `transformer:layers=…,hidden=…`"
 )
 
+#: Files that hold weights, or a program for one device, and say little of how a model computes.
+_WEIGHT_ENDINGS = frozenset(
+    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".h5", ".hdf5", ".pkl", ".tflite", ".pb",
+     ".mlmodel", ".mlpackage", ".engine", ".plan", ".caffemodel", ".pdparams", ".msgpack")
+)  # fmt: skip
+
 #: A size as Ollama writes it; no function of a module begins with a digit.
 _TAG = re.compile(r":(?=(\d+x)?\d+(\.\d+)?b\b)", re.IGNORECASE)
 
@@ -47,7 +53,7 @@ def entry_of(typed: str) -> str:
 
     Raises:
         UnknownNameError: No such model; names that begin or look alike are in the hint.
-        InvalidInputError: A folder with an adapter.
+        InvalidInputError: A folder with an adapter, or a file of weights.
     """
     typed = _TAG.sub("-", typed)
     if typed in names_of("zoo").written or ":" in typed or typed.endswith(".npz"):
@@ -55,6 +61,7 @@ def entry_of(typed: str) -> str:
     if is_model_path(typed):
         return typed
     refuse_adapter(Path(typed))
+    _refuse_weights(Path(typed))
     if _is_config(Path(typed)):
         return f"hf:{typed}"
     written = (typed, without_owner(typed))
@@ -113,6 +120,15 @@ def _checked(entry: str) -> str:
     if alike and entry not in alike:
         raise UnknownNameError.from_name("model", entry, alike, command="paceline models")
     return entry
+
+
+def _refuse_weights(path: Path) -> None:
+    if path.suffix.lower() in _WEIGHT_ENDINGS:
+        raise InvalidInputError(
+            f"`{path}` holds weights, from which a model's layers cannot be read",
+            hint="give what builds it: package.module:function, hf:config.json, or a file written "
+            "by `torch.export.save` (.pt2), by `model.save` of Keras (.keras) or as .onnx",
+        )
 
 
 def _is_config(path: Path) -> bool:
