@@ -227,7 +227,9 @@ def test_what_embeds_or_ranks_texts_reads_them_and_writes_none(typed: str) -> No
     assert reader.sample_unit == "sequences"
 
 
-@pytest.mark.parametrize("name", ["m.pt", "vgg16.pth", "runs/best.ckpt", "Model.H5", "a.tflite"])
+@pytest.mark.parametrize(
+    "name", ["m.pt", "runs/best.ckpt", "Model.H5", "a.tflite", "x.safetensors"]
+)
 def test_a_file_of_weights_is_no_model_of_like_letters(name: str) -> None:
     """``m.pt`` was taken as the shortest name with these letters, mpt-7b."""
     with pytest.raises(InvalidInputError, match="holds weights") as refused:

@@ -53,7 +53,7 @@ def entry_of(typed: str) -> str:
 
     Raises:
         UnknownNameError: No such model; names that begin or look alike are in the hint.
-        InvalidInputError: A folder with an adapter, or a file of weights.
+        InvalidInputError: A folder with an adapter, or weights of no model that is known.
     """
     typed = _TAG.sub("-", typed)
     if typed in names_of("zoo").written or ":" in typed or typed.endswith(".npz"):
@@ -61,11 +61,11 @@ def entry_of(typed: str) -> str:
     if is_model_path(typed):
         return typed
     refuse_adapter(Path(typed))
-    _refuse_weights(Path(typed))
     if _is_config(Path(typed)):
         return f"hf:{typed}"
     written = (typed, without_owner(typed))
-    found = zoo_entry(typed) or _short_entry(typed) or spelled_entry(typed)
+    short = None if _has_weights(typed) else _short_entry(typed)
+    found = zoo_entry(typed) or short or spelled_entry(typed)
     libraries = filter(None, map(library_entry, written))
     found = (
         found or next(libraries, None) or names_of("published").spelled.get(name_key(written[1]))
@@ -74,7 +74,7 @@ def entry_of(typed: str) -> str:
         found = family.entry
     found = found or _worded(typed)
     if found is None:
-        raise _unknown(typed)
+        raise _no_model_in(typed) if _has_weights(typed) else _unknown(typed)
     return found
 
 
@@ -122,13 +122,16 @@ def _checked(entry: str) -> str:
     return entry
 
 
-def _refuse_weights(path: Path) -> None:
-    if path.suffix.lower() in _WEIGHT_ENDINGS:
-        raise InvalidInputError(
-            f"`{path}` holds weights, from which a model's layers cannot be read",
-            hint="give what builds it: package.module:function, hf:config.json, or a file written "
-            "by `torch.export.save` (.pt2), by `model.save` of Keras (.keras) or as .onnx",
-        )
+def _has_weights(typed: str) -> bool:
+    return Path(typed).suffix.lower() in _WEIGHT_ENDINGS
+
+
+def _no_model_in(typed: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"`{typed}` holds weights, from which a model's layers cannot be read",
+        hint="give what builds it: package.module:function, hf:config.json, or a file written "
+        "by `torch.export.save` (.pt2), by `model.save` of Keras (.keras) or as .onnx",
+    )
 
 
 def _is_config(path: Path) -> bool:
