@@ -479,7 +479,5 @@ def _ways(
     rewrite = question.rewrite
     usual = usual_words(question.framework, rewrite, is_training=True, leaving=OF_A_SEARCH)
     how = f"{configuration.precision} {configuration.compiler}"
-    return [
-        ", ".join(filter(None, (how, workload.optimizer))),
-        *filter(None, (run_words(rewrite), usual)),
-    ]
+    trained = f"trained by {workload.optimizer}" if workload.optimizer else ""
+    return [how, *filter(None, (trained, run_words(rewrite), usual))]
