@@ -28,7 +28,8 @@ def take_rows(
     index = rows if isinstance(rows, tuple | slice) else np.asarray(rows)
     value: Any = table
     names = (one.name for one in fields(value) if one.name not in alike)
-    return replace(value, **{name: getattr(value, name)[index] for name in names})  # type: ignore[no-any-return]
+    taken: _Table = replace(value, **{name: getattr(value, name)[index] for name in names})
+    return taken
 
 
 def join_tables(first: _Table, *others: _Table, axis: int = 0) -> _Table:
@@ -39,4 +40,5 @@ def join_tables(first: _Table, *others: _Table, axis: int = 0) -> _Table:
         one.name: np.concatenate([getattr(table, one.name) for table in tables], axis=axis)
         for one in fields(value)
     }
-    return replace(value, **columns)  # type: ignore[no-any-return]
+    joined: _Table = replace(value, **columns)
+    return joined
