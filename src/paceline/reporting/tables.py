@@ -43,6 +43,35 @@ class Column:
     told_below: bool = False
 
 
+#: A title, with the marks of its column behind it.
+_HEADED = re.compile(r"(.*?)( >)?(?: ~(\d+))?( ?\+)?(?: -(\d))?")
+
+
+def header(text: str) -> tuple[Column, ...]:
+    """Columns as a line shows them, each a title with its marks.
+
+    ``>`` stands right, ``~20`` may be cut to 20 characters, of ``+`` all stands below its row, and
+    ``-1`` goes before ``-2`` on a narrow terminal.
+
+    >>> header("card ~20+ | USD > -1") == (
+    ...     Column(title="card", min_width=20, told_below=True),
+    ...     Column(title="USD", is_number=True, drop_order=1),
+    ... )
+    True
+    """
+    return tuple(map(_headed, text.split(" | ")))
+
+
+def _headed(text: str) -> Column:
+    found = _HEADED.fullmatch(text)
+    assert found is not None
+    title, right, width, below, order = found.groups()
+    return Column(
+        title=title, is_number=bool(right), drop_order=int(order or 0),
+        min_width=int(width) if width else None, told_below=bool(below),
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Cells under columns. An empty cell means: there is no such figure.

@@ -13,7 +13,7 @@ from paceline.deployment.files import Deployment
 from paceline.deployment.settings import DeploySettings
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.planfile import PlanFile
-from paceline.reporting.tables import Column, Table
+from paceline.reporting.tables import Table, header
 from paceline.reporting.texts import labelled
 
 
@@ -82,12 +82,7 @@ def _start(made: Deployment, folder: str | None) -> str:
 def target_table(targets: Sequence[Target]) -> Table:
     """One row per target."""
     return Table(
-        columns=(
-            Column(title="target"),
-            Column(title="writes", min_width=24, told_below=True),
-            Column(title="for"),
-            Column(title="--set", min_width=16, told_below=True),
-        ),
+        columns=header("target | writes ~24+ | for | --set ~16+"),
         rows=tuple(
             (t.name, t.summary, ", ".join(t.purposes), ", ".join(t.options)) for t in targets
         ),

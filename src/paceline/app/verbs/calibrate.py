@@ -17,7 +17,7 @@ from paceline.errors import InvalidInputError
 if TYPE_CHECKING:
     from paceline.app.truth.calibrating import CalibrationSummary
     from paceline.prediction.calibration.fitted import Update
-    from paceline.reporting.tables import Table
+    from paceline.reporting.tables import Table, header
 
 _OUT = Path("calibration.json")
 
@@ -107,14 +107,10 @@ def _kept(path: Path, undo: str | None) -> Answer:
 
 
 def _updates_table(updates: Sequence[Update]) -> Table:
-    from paceline.reporting.tables import Column, Table
+    from paceline.reporting.tables import Table
 
     return Table(
-        columns=(
-            Column(title="update"),
-            Column(title="rows", is_number=True),
-            Column(title="devices"),
-        ),
+        columns=header("update | rows > | devices"),
         rows=tuple(
             (
                 one.label,
@@ -127,17 +123,12 @@ def _updates_table(updates: Sequence[Update]) -> Table:
 
 
 def _table(summary: CalibrationSummary) -> Table:
-    from paceline.reporting.tables import Column, Table
+    from paceline.reporting.tables import Table
     from paceline.units import format_percent
 
     return Table(
-        columns=(
-            Column(title="device"),
-            Column(title="rows", is_number=True),
-            Column(title="models", is_number=True),
-            Column(title="times now ×", is_number=True),
-            Column(title="median error before", is_number=True),
-            Column(title="after", is_number=True),
+        columns=header(
+            "device | rows > | models > | times now × > | median error before > | after >"
         ),
         rows=tuple(
             (

@@ -14,7 +14,7 @@ from paceline.app.verbs.scale import SCALED
 
 if TYPE_CHECKING:
     from paceline.app.requests.trials import Trials
-    from paceline.reporting.tables import Table
+    from paceline.reporting.tables import Table, header
 
 
 def register(app: Commands) -> None:
@@ -66,16 +66,11 @@ def _parts(found: Trials, rows: Path | None) -> tuple[Table | str, ...]:
 
 
 def _table(found: Trials) -> Table:
-    from paceline.reporting.tables import Column, Table
+    from paceline.reporting.tables import Table
     from paceline.units import format_duration, format_percent
 
     return Table(
-        columns=(
-            Column(title="measure first"),
-            Column(title="items", is_number=True),
-            Column(title="step", is_number=True),
-            Column(title="may be fastest", is_number=True),
-        ),
+        columns=header("measure first | items > | step > | may be fastest >"),
         rows=tuple(
             (
                 str(one.strategy),

@@ -11,7 +11,7 @@ from paceline.reporting.figures import chance, duration_range, memory_share, num
 from paceline.reporting.pages.page import Page, Section
 from paceline.reporting.screens.plans import headline, how_in_full, machine_name, workload_line
 from paceline.reporting.screens.scaling import left_out, scaling_table
-from paceline.reporting.tables import ABSENT, Column, Table
+from paceline.reporting.tables import ABSENT, Table, header
 from paceline.units import format_duration, format_percent, format_significant, format_usd
 
 
@@ -35,10 +35,8 @@ def deadlines_page(plans: Sequence[tuple[float, PlanFile]], plan: PlanFile) -> P
         if one.wins_below_usd_per_hour is not None
     )
     if prices:
-        titles = ("excluded", "first below USD/h", "excluded because")
-        table = Table(
-            columns=tuple(Column(title=t, is_number="USD" in t) for t in titles), rows=prices
-        )
+        columns = header("excluded | first below USD/h > | excluded because")
+        table = Table(columns=columns, rows=prices)
         sections.append(Section(title="At another price", table=table))
     return Page(title="", subtitle="", tiles=(), sections=tuple(sections), sources=())
 
@@ -56,7 +54,6 @@ def load_section(plan: PlanFile) -> Section | None:
     chart = load_chart(plan)
     if service is None or chart is None:
         return None
-    titles = ("requests/s", "of what it can do", "first token", "per token", "answer")
     most = service.capacity_requests_per_s.mid
     rows = tuple(
         (
@@ -68,7 +65,7 @@ def load_section(plan: PlanFile) -> Section | None:
         )
         for one in service.curve
     )
-    columns = tuple(Column(title=title, is_number=True) for title in titles)
+    columns = header("requests/s > | of what it can do > | first token > | per token > | answer >")
     advice = tuple(f"One setting: {text}." for text in service.settings)
     return Section(
         title="Latency against load",
@@ -92,9 +89,8 @@ def scaling_page(title: str, assumptions: Sequence[str], curve: ScalingCurve, un
 def comparison_page(first: PlanFile, second: PlanFile) -> Page:
     """Two plans beside each other, a row per figure of their first choices."""
     sides = [_figures(plan) for plan in (first, second)]
-    titles = ("", "first", "second")
     table = Table(
-        columns=tuple(Column(title=title) for title in titles),
+        columns=header(" | first | second"),
         rows=tuple(
             (name, sides[0][name], sides[1][name])
             for name in sides[0]
@@ -143,7 +139,7 @@ def _rates(choice: PlannedChoice, unit: str) -> dict[str, str]:
 
 
 def _deadline_table(plans: Sequence[tuple[float, PlanFile]]) -> Table:
-    titles = ("deadline", "first choice", "time", "cost USD", "in time")
+    columns = header("deadline | first choice | time | cost USD | in time")
     rows = (
         (
             format_duration(seconds),
@@ -155,4 +151,4 @@ def _deadline_table(plans: Sequence[tuple[float, PlanFile]]) -> Table:
         for seconds, plan in plans
         for choice in plan.choices[:1]
     )
-    return Table(columns=tuple(Column(title=title) for title in titles), rows=tuple(rows))
+    return Table(columns=columns, rows=tuple(rows))

@@ -21,7 +21,7 @@ from paceline.reporting.screens.plans import (
     rejection_text,
     workload_line,
 )
-from paceline.reporting.tables import ABSENT, Column, Table, markdown_table
+from paceline.reporting.tables import ABSENT, Table, header, markdown_table
 from paceline.units import format_bytes, format_percent, format_usd
 
 _NUM_CHOICES_SHOWN = 8
@@ -134,8 +134,7 @@ def _interruption(first: PlannedChoice) -> str:
 
 def _price_table(choices: Sequence[PlannedChoice]) -> Table:
     """The price of one machine of each offer, as its source has it."""
-    price = "USD/h each"
-    titles = ("offer", "region", "terms", price, "price of", "source")
+    columns = header("offer | region | terms | USD/h each > | price of | source")
     rows = (
         (
             place.offer,
@@ -148,7 +147,7 @@ def _price_table(choices: Sequence[PlannedChoice]) -> Table:
         for place in (choice.place for choice in choices)
     )
     return Table(
-        columns=tuple(Column(title=title, is_number=title == price) for title in titles),
+        columns=columns,
         rows=tuple(dict.fromkeys(rows)),
     )
 

@@ -8,7 +8,7 @@ from datetime import date
 
 from paceline.catalog.entities import Device, Offer
 from paceline.catalog.freshness import unranked_reason
-from paceline.reporting.tables import ABSENT, Column, Table
+from paceline.reporting.tables import ABSENT, Table, header
 from paceline.units import format_significant, format_usd
 
 _HALF_RATES = ("bf16", "fp16")
@@ -17,18 +17,9 @@ _HALF_RATES = ("bf16", "fp16")
 def device_table(devices: Sequence[Device]) -> Table:
     """One row per device: memory, bandwidth, dense rates, power, year, price and its month."""
     return Table(
-        columns=(
-            Column(title="device", min_width=22, told_below=True),
-            Column(title="family", drop_order=1),
-            Column(title="class", drop_order=2),
-            Column(title="year", is_number=True, drop_order=3),
-            Column(title="GB", is_number=True),
-            Column(title="GB/s", is_number=True),
-            Column(title="16-bit TFLOP/s", is_number=True),
-            Column(title="TF32", is_number=True, drop_order=5),
-            Column(title="FP32", is_number=True),
-            Column(title="W", is_number=True),
-            Column(title="USD (seen)", is_number=True, drop_order=4),
+        columns=header(
+            "device ~22+ | family -1 | class -2 | year > -3 | GB > | GB/s > | 16-bit TFLOP/s >"
+            " | TF32 > -5 | FP32 > | W > | USD (seen) > -4"
         ),
         rows=tuple(_device_cells(device) for device in devices),
     )
@@ -62,17 +53,9 @@ def device_page(device: Device) -> str:
 def offer_table(offers: Sequence[Offer], today: date) -> Table:
     """One row per offer: what is inside, its prices and the day of each, why it is not ranked."""
     return Table(
-        columns=(
-            Column(title="offer", min_width=22, told_below=True),
-            Column(title="devices", min_width=20, told_below=True),
-            Column(title="vCPUs", is_number=True, drop_order=2),
-            Column(title="GB", is_number=True, drop_order=3),
-            Column(title="USD/h", is_number=True),
-            Column(title="spot", is_number=True),
-            Column(title="region", drop_order=1),
-            Column(title="priced on"),
-            Column(title="spot on"),
-            Column(title="not ranked", drop_order=4, told_below=True),
+        columns=header(
+            "offer ~22+ | devices ~20+ | vCPUs > -2 | GB > -3 | USD/h > | spot > | region -1"
+            " | priced on | spot on | not ranked + -4"
         ),
         rows=tuple(_offer_cells(offer, today) for offer in offers),
     )

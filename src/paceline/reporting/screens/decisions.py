@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.reporting.figures import duration_range, number_range
-from paceline.reporting.tables import ABSENT, Column, Table
+from paceline.reporting.tables import ABSENT, Column, Table, header
 from paceline.units import format_duration, format_percent, format_significant, format_usd
 
 if TYPE_CHECKING:
@@ -31,13 +31,7 @@ def purchases_words(answers: Iterable[PurchaseAnswer], printed: _Printer) -> str
 def fit_table(cards: Iterable[FittedCard]) -> Table:
     """Cards with memory and power, and what keeps each out."""
     return Table(
-        columns=(
-            Column(title="card", min_width=20, told_below=True),
-            Column(title="GB", is_number=True),
-            Column(title="W", is_number=True),
-            Column(title="USD", is_number=True, drop_order=1),
-            Column(title="fits", min_width=24, told_below=True),
-        ),
+        columns=header("card ~20+ | GB > | W > | USD > -1 | fits ~24+"),
         rows=tuple(
             (
                 card.device.name,
@@ -56,11 +50,7 @@ def input_table(delivered: Interval, remedies: Iterable[Remedy]) -> Table:
     rows = [("as it is", number_range(delivered), "")]
     rows += [(r.change, _rate(r.samples_per_s), f"+{r.gain_frac:.0%}") for r in remedies]
     return Table(
-        columns=(
-            Column(title="input side", min_width=20, told_below=True),
-            Column(title="samples/s", is_number=True),
-            Column(title="gain", is_number=True),
-        ),
+        columns=header("input side ~20+ | samples/s > | gain >"),
         rows=tuple(rows),
     )
 
@@ -69,7 +59,7 @@ def stage_table(delivered: InputPrediction) -> Table:
     """Core time of one sample by stage, the longest first."""
     stages = sorted(delivered.stage_s.items(), key=lambda item: -item[1])
     return Table(
-        columns=(Column(title="stage"), Column(title="core time per sample", is_number=True)),
+        columns=header("stage | core time per sample >"),
         rows=tuple((name, format_duration(seconds)) for name, seconds in stages),
     )
 
@@ -88,20 +78,11 @@ _INPUT_WORDS = {
 
 def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
     figures = Table(
-        columns=(
-            Column(title="figure", min_width=18, told_below=True),
-            Column(title="value", is_number=True),
-            Column(title="from", min_width=20, told_below=True),
-        ),
+        columns=header("figure ~18+ | value > | from ~20+"),
         rows=tuple((f.name, f.value, f.source) for f in answer.figures),
     )
     swings = Table(
-        columns=(
-            Column(title="what it turns on", min_width=16, told_below=True),
-            Column(title="from", is_number=True),
-            Column(title="to", is_number=True),
-            Column(title="owning, USD", is_number=True),
-        ),
+        columns=header("what it turns on ~16+ | from > | to > | owning, USD >"),
         rows=tuple(
             (
                 _INPUT_WORDS.get(s.name, s.name),
@@ -167,12 +148,8 @@ def _trials_sentence(one: TrialsAlone) -> str:
 
 def _schedule_table(schedule: PoolSchedule) -> Table:
     return Table(
-        columns=(
-            Column(title="job", min_width=8, told_below=True),
-            Column(title="devices", min_width=12, told_below=True),
-            Column(title="starts after", is_number=True),
-            Column(title="done after", is_number=True),
-            Column(title="share of all", is_number=True, drop_order=1),
+        columns=header(
+            "job ~8+ | devices ~12+ | starts after > | done after > | share of all > -1"
         ),
         rows=tuple(
             (
@@ -211,11 +188,7 @@ def folder_text(found: FolderFeed, damaged: Path | None) -> str:
 def folder_tables(found: FolderFeed) -> list[Table]:
     """Stages, what would help, and how many of which device are fed."""
     stages = Table(
-        columns=(
-            Column(title="stage"),
-            Column(title="core time per sample", is_number=True),
-            Column(title="samples/s on a core", is_number=True),
-        ),
+        columns=header("stage | core time per sample > | samples/s on a core >"),
         rows=tuple(
             (stage.name, format_duration(stage.core_s), _rate(1 / max(stage.core_s, 1e-9)))
             for stage in found.stages
@@ -231,22 +204,14 @@ def folder_tables(found: FolderFeed) -> list[Table]:
 
 def _remedy_table(remedies: Iterable[Remedy]) -> Table:
     return Table(
-        columns=(
-            Column(title="what would help (tried on some samples)", min_width=20, told_below=True),
-            Column(title="samples/s", is_number=True),
-            Column(title="gain", is_number=True),
-        ),
+        columns=header("what would help (tried on some samples) ~20+ | samples/s > | gain >"),
         rows=tuple((r.change, _rate(r.samples_per_s), f"+{r.gain_frac:.0%}") for r in remedies),
     )
 
 
 def _device_table(found: FolderFeed) -> Table:
     return Table(
-        columns=(
-            Column(title="device", min_width=16),
-            Column(title="takes samples/s (predicted)", is_number=True),
-            Column(title="fed", is_number=True),
-        ),
+        columns=header("device ~16 | takes samples/s (predicted) > | fed >"),
         rows=tuple(
             (one.device, number_range(one.samples_per_s), f"{one.num_fed:.2g}")
             for one in found.devices

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from paceline.planfile import TracedFigure
-from paceline.reporting.tables import ABSENT, Column, Table
+from paceline.reporting.tables import ABSENT, Table, header
 
 _NAME_COLUMN = 30
 
@@ -22,7 +22,7 @@ def explanation_text(figures: Sequence[TracedFigure], *, width: int = 100) -> st
 def explanation_table(figures: Sequence[TracedFigure]) -> Table:
     """The same as a table."""
     return Table(
-        columns=tuple(Column(title=title) for title in ("figure", "value", "from")),
+        columns=header("figure | value | from"),
         rows=tuple((f.name, f.value, _origin(f) or ABSENT) for f in figures),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from paceline.planning.lifecycle.answer import Lifecycle, PlacedLife, PlacedPhase
 from paceline.reporting.figures import usd_range
 from paceline.reporting.screens.plans import how, machine_name
-from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, text_table
+from paceline.reporting.tables import ABSENT, Table, header, markdown_table, text_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_duration, format_percent, format_usd
 
@@ -37,15 +37,9 @@ def lifecycle_table(answer: Lifecycle) -> Table:
     rows.append(("together", "", "", "", "", *_sums(answer.split)))
     last = [ABSENT] * len(rows) if other is None else [*_by_phase(other), _mid(other)]
     return Table(
-        columns=(
-            Column(title="to"),
-            Column(title="place", min_width=20, told_below=True),
-            Column(title="batch, how", drop_order=1, min_width=12, told_below=True),
-            Column(title="paid for", is_number=True, drop_order=3),
-            Column(title="busy", is_number=True, drop_order=2),
-            Column(title="USD", is_number=True),
-            Column(title="moving", is_number=True, drop_order=4),
-            Column(title="in one place", is_number=True, drop_order=5),
+        columns=header(
+            "to | place ~20+ | batch, how ~12+ -1 | paid for > -3 | busy > -2 | USD >"
+            " | moving > -4 | in one place > -5"
         ),
         rows=tuple((*row, cell) for row, cell in zip(rows, last, strict=True)),
     )

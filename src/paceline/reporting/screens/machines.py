@@ -11,7 +11,7 @@ from paceline.execution.machine.facts import HostFacts
 from paceline.execution.machine.findings import Finding
 from paceline.execution.machine.probe import describe_machine
 from paceline.execution.stacks import Stack, StackSpec
-from paceline.reporting.tables import Column, Table
+from paceline.reporting.tables import Table, header
 from paceline.units import format_bytes, format_count, format_duration
 
 _FACTS = (
@@ -44,10 +44,7 @@ def doctor_text(
 
 def stacks_table(created: Sequence[Stack], specs: Sequence[StackSpec]) -> Table:
     """Stacks that exist, and those that could."""
-    columns = (
-        Column(title="stack"), Column(title="package"), Column(title="version"),
-        Column(title="compilers", drop_order=1), Column(title="created"),
-    )  # fmt: skip
+    columns = header("stack | package | version | compilers -1 | created")
     by_name = {stack.spec.name: stack for stack in created}
     all_specs = {spec.name: spec for spec in (*specs, *(stack.spec for stack in created))}
     rows = tuple(_stack_row(spec, by_name.get(name)) for name, spec in all_specs.items())
@@ -56,7 +53,7 @@ def stacks_table(created: Sequence[Stack], specs: Sequence[StackSpec]) -> Table:
 
 def ceilings_table(ceilings: Sequence[Ceiling]) -> Table:
     """What the machine can do at best."""
-    columns = (Column(title="what"), Column(title="best", is_number=True), Column(title="on"))
+    columns = header("what | best > | on")
     rows = tuple(
         (one.name, _rate_text(one), f"{one.record.device_name} · {one.record.stack}")
         for one in ceilings

@@ -10,7 +10,7 @@ from paceline.measurements.compare import CellComparison, other_machines
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.statistics import relative_spread
-from paceline.reporting.tables import Column, Table, markdown_table, text_table
+from paceline.reporting.tables import Table, header, markdown_table, text_table
 from paceline.reporting.texts import sample_unit_of
 from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
@@ -71,13 +71,10 @@ FAILED_WORDS = frozenset(_OUTCOME_WORDS.values())
 
 def stacks_table(records: Sequence[Record]) -> Table:
     """One row per stack, compiler and cell; cells in order, fastest first within each."""
-    columns = (
-        Column(title="model"), Column(title="step", drop_order=1),
-        Column(title="batch", is_number=True), Column(title="stack"),
-        Column(title="compiler"), Column(title="ms/step", is_number=True),
-        Column(title="per s", is_number=True), Column(title="compile s", is_number=True),
-        Column(title="pays after", is_number=True), Column(title="difference", is_number=True),
-    )  # fmt: skip
+    columns = header(
+        "model | step -1 | batch > | stack | compiler | ms/step > | per s > | compile s >"
+        " | pays after > | difference >"
+    )
     ordered = sorted(
         records, key=lambda r: (r.workload, r.mode, r.batch_per_device or 0, r.median_s or 1e9)
     )
@@ -87,11 +84,7 @@ def stacks_table(records: Sequence[Record]) -> Table:
 
 def comparison_text(comparisons: Iterable[CellComparison], *, width: int = 100) -> str:
     """Before and after, cell by cell, with the interval of the ratio and the verdict."""
-    columns = (
-        Column(title="cell", min_width=24), Column(title="before ms", is_number=True),
-        Column(title="after ms", is_number=True), Column(title="ratio", is_number=True),
-        Column(title="90 % interval", is_number=True), Column(title="verdict"),
-    )  # fmt: skip
+    columns = header("cell ~24 | before ms > | after ms > | ratio > | 90 % interval > | verdict")
     comparisons = tuple(comparisons)
     rows = tuple(_comparison_row(comparison) for comparison in comparisons)
     table = text_table(Table(columns=columns, rows=rows), width=width)
@@ -154,18 +147,13 @@ def _series_title(records: Sequence[Record]) -> str:
 def series_table(rows: Sequence[LedgerRow]) -> Table:
     """Cells of one model and setting, a row each."""
     has_prediction = any(row.predicted_s is not None for row in rows)
-    columns = [
-        Column(title="batch", is_number=True), Column(title="devices", is_number=True),
-        Column(title="ms/step", is_number=True), Column(title="± %", is_number=True, drop_order=3),
-        Column(title=f"{sample_unit_of(row.record for row in rows)}/s", is_number=True),
-        Column(title="speed-up", is_number=True), Column(title="memory", is_number=True),
-        Column(title="busy", is_number=True, drop_order=2),
-        Column(title="J/step", is_number=True, drop_order=1),
-    ]  # fmt: skip
+    columns = header(
+        "batch > | devices > | ms/step > | ± % > -3"
+        f" | {sample_unit_of(row.record for row in rows)}/s > | speed-up > | memory >"
+        " | busy > -2 | J/step > -1"
+    )
     if has_prediction:
-        columns += [
-            Column(title="predicted ms", is_number=True), Column(title="error", is_number=True),
-        ]  # fmt: skip
+        columns += header("predicted ms > | error >")
     single = {
         row.record.batch_per_device: row.record.samples_per_s
         for row in rows

@@ -6,20 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from paceline.model.names.registry import KnownModel
 from paceline.model.names.zoo_facts import ZooFacts
-from paceline.reporting.tables import ABSENT, Column, Table
+from paceline.reporting.tables import ABSENT, Table, header
 from paceline.units import format_count
 
 
 def model_table(models: Mapping[str, ZooFacts]) -> Table:
     """One row per model."""
     return Table(
-        columns=(
-            Column(title="model"),
-            Column(title="title", drop_order=1),
-            Column(title="parameters", is_number=True),
-            Column(title="counts", drop_order=2),
-            Column(title="reference training", min_width=20, told_below=True),
-        ),
+        columns=header("model | title -1 | parameters > | counts -2 | reference training ~20+"),
         rows=tuple(
             (
                 name,
@@ -36,12 +30,7 @@ def model_table(models: Mapping[str, ZooFacts]) -> Table:
 def known_table(models: Sequence[KnownModel]) -> Table:
     """One row per model: what to type, its size, what it needs and whose sizes they are."""
     return Table(
-        columns=(
-            Column(title="model"),
-            Column(title="parameters", is_number=True),
-            Column(title="needs", drop_order=1),
-            Column(title="source", min_width=20),
-        ),
+        columns=header("model | parameters > | needs -1 | source ~20"),
         rows=tuple(
             (one.name, format_count(one.parameters), one.needs, one.source) for one in models
         ),

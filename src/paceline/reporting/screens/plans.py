@@ -27,7 +27,7 @@ from paceline.reporting.figures import (
     short_name,
     usd_range,
 )
-from paceline.reporting.tables import ABSENT, Column, Table, text_table
+from paceline.reporting.tables import ABSENT, Column, Table, header, text_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_count, format_duration, format_significant, format_usd
 
@@ -203,20 +203,11 @@ def _choice_columns(choices: Sequence[PlannedChoice], sample_unit: str) -> tuple
     whole = "latency" if service is None else "answer"
     writes = any(c.ttft_s is not None for c in choices)
     rate = f"{sample_unit}/s" if service is None else "requests/s at most"
-    return (
-        Column(title="#", is_number=True),
-        Column(title="offer", min_width=20, told_below=True),
-        Column(title="USD/h", is_number=True),
-        Column(title="time", drop_order=9),
-        Column(title="cost USD", is_number=True, drop_order=9),
-        Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=9),
-        Column(title=f"{'per token' if writes else whole}{share}", drop_order=8),
-        Column(title=f"first token{share}", drop_order=5 if service is None else 8),
-        Column(title=rate, is_number=True, drop_order=7),
-        Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
-        Column(title="in time", is_number=True, drop_order=4),
-        Column(title="memory", is_number=True, drop_order=1),
-        Column(title="batch, how", drop_order=2, min_width=12, told_below=True),
+    return header(
+        "# > | offer ~20+ | USD/h > | time -9 | cost USD > -9"
+        f" | J/{sample_unit.removesuffix('s')} > -9 | {'per token' if writes else whole}{share} -8"
+        f" | first token{share} -{5 if service is None else 8} | {rate} > -7"
+        f" | USD/M {sample_unit} > -6 | in time > -4 | memory > -1 | batch, how ~12+ -2"
     )
 
 

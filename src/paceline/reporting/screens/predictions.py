@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from paceline.parallelism.uncertainty import width_cause
 from paceline.reporting.figures import duration_range, memory_share, number_range
 from paceline.reporting.headlines import predicted_headline
-from paceline.reporting.tables import ABSENT, Column, Table, markdown_table, table_width, text_table
+from paceline.reporting.tables import (
+    ABSENT,
+    Table,
+    header,
+    markdown_table,
+    table_width,
+    text_table,
+)
 from paceline.reporting.texts import labelled
 from paceline.units import (
     format_bytes,
@@ -74,16 +81,10 @@ def services_table(cells: Sequence[ServiceCell]) -> Table:
     """A row for each service: what its requests see, what is completed, and what could be."""
     is_whole = all(cell.first_token is None for cell in cells)
     seen = {"answer": "request"} if is_whole else _SEEN
-    columns = [
-        Column(title="devices"),
-        Column(title="replicas", is_number=True),
-        Column(title="format"),
-        *(Column(title=f"{title} p50/p95/p99", is_number=True) for title in seen),
-        Column(title="requests/s", is_number=True),
-        Column(title="at most", is_number=True),
-    ]
+    titles = [f"{title} p50/p95/p99 >" for title in seen]
+    columns = ["devices", "replicas >", "format", *titles, "requests/s >", "at most >"]
     rows = tuple(_service_row(cell, tuple(seen.values())) for cell in cells)
-    return Table(columns=tuple(columns), rows=rows)
+    return Table(columns=header(" | ".join(columns)), rows=rows)
 
 
 def _service_row(cell: ServiceCell, names: Sequence[str]) -> tuple[str, ...]:
@@ -159,15 +160,9 @@ def ranking_markdown(grid: PredictionGrid) -> str:
 def ranking_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
     """One row per device."""
     return Table(
-        columns=(
-            Column(title="#", is_number=True),
-            Column(title="device", min_width=20, told_below=True),
-            Column(title=f"{sample_unit}/s", is_number=True),
-            Column(title="step", drop_order=3),
-            Column(title="batch", is_number=True),
-            Column(title="memory", is_number=True),
-            Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=1),
-            Column(title="bound by", drop_order=2),
+        columns=header(
+            f"# > | device ~20+ | {sample_unit}/s > | step -3 | batch > | memory >"
+            f" | J/{sample_unit.removesuffix('s')} > -1 | bound by -2"
         ),
         rows=tuple(
             (
@@ -194,9 +189,8 @@ def count_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
     batches = sorted({cell.batch_per_device for cell in cells})
     by_place = {(cell.batch_per_device, cell.num_devices): cell for cell in cells}
     return Table(
-        columns=(
-            Column(title="batch per device", is_number=True),
-            *(Column(title=f"{count}× {sample_unit}/s", is_number=True) for count in counts),
+        columns=header(
+            " | ".join(("batch per device >", *(f"{count}× {sample_unit}/s >" for count in counts)))
         ),
         rows=tuple(
             (str(batch), *(_count_cell(by_place.get((batch, count))) for count in counts))
@@ -208,19 +202,12 @@ def count_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
 def batch_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
     """Everything about one device by batch; OOM where it does not fit."""
     has_latency = any(cell.ttft_s is not None for cell in cells)
-    columns = [
-        Column(title="batch", is_number=True),
-        Column(title=f"{sample_unit}/s", is_number=True),
-        Column(title="step"),
-        *((Column(title="per token"), Column(title="first token")) if has_latency else ()),
-        Column(title="memory", is_number=True),
-        Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=1),
-        *([] if has_latency else [Column(title="MFU", is_number=True, drop_order=2)]),
-        Column(title="bound by", drop_order=4),
-        Column(title="how", drop_order=3),
-    ]
+    waits, used = (" | per token | first token", "") if has_latency else ("", " | MFU > -2")
     return Table(
-        columns=tuple(columns),
+        columns=header(
+            f"batch > | {sample_unit}/s > | step{waits} | memory >"
+            f" | J/{sample_unit.removesuffix('s')} > -1{used} | bound by -4 | how -3"
+        ),
         rows=tuple(_batch_cells(cell, has_latency=has_latency) for cell in cells),
     )
 

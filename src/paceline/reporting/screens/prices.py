@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from paceline.catalog.quotes import PriceChange
 from paceline.catalog.refreshed import KeptPrices, Refresh
-from paceline.reporting.tables import Column, Table
+from paceline.reporting.tables import Table, header
 
 #: More changes than this are counted, not listed.
 _MAX_LINES = 20
@@ -15,13 +15,7 @@ _MAX_LINES = 20
 def feed_table(page: Refresh) -> Table:
     """One line per feed."""
     return Table(
-        columns=(
-            Column(title="feed"),
-            Column(title="prices", is_number=True),
-            Column(title="new", is_number=True),
-            Column(title="left out", is_number=True, drop_order=1),
-            Column(title="problem", min_width=20),
-        ),
+        columns=header("feed | prices > | new > | left out > -1 | problem ~20"),
         rows=tuple(
             (one.feed, str(one.num_prices), str(one.num_new), str(one.num_left_out), one.problem)
             for one in page.feeds
@@ -53,12 +47,7 @@ def change_table(page: Refresh) -> Table:
     if more:
         rows.append((f"… {more:,} more (--json has all)", "", "", ""))
     return Table(
-        columns=(
-            Column(title="offer", min_width=20),
-            Column(title="USD/h before", is_number=True),
-            Column(title="now", is_number=True),
-            Column(title="change", is_number=True),
-        ),
+        columns=header("offer ~20 | USD/h before > | now > | change >"),
         rows=tuple(rows),
     )
 
@@ -73,12 +62,7 @@ def held_back_table(page: Refresh) -> Table:
     if more:
         rows.append((f"… {more:,} more (--json has all)", "", "", ""))
     return Table(
-        columns=(
-            Column(title="held back", min_width=20),
-            Column(title="USD/h stays", is_number=True),
-            Column(title="quoted", is_number=True),
-            Column(title="because", min_width=20),
-        ),
+        columns=header("held back ~20 | USD/h stays > | quoted > | because ~20"),
         rows=tuple(rows),
     )
 
@@ -86,12 +70,7 @@ def held_back_table(page: Refresh) -> Table:
 def history_table(kept: Sequence[KeptPrices]) -> Table:
     """One line per refresh."""
     return Table(
-        columns=(
-            Column(title="refresh"),
-            Column(title="prices", is_number=True),
-            Column(title="newest"),
-            Column(title=""),
-        ),
+        columns=header("refresh | prices > | newest | "),
         rows=tuple(
             (k.name, str(k.num_prices), str(k.newest_on), "in force" if k.is_current else "")
             for k in kept

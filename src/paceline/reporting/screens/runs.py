@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from paceline.planfile import Interval
-from paceline.reporting.tables import Column, Table
+from paceline.reporting.tables import Table, header
 from paceline.units import format_bytes, format_count, format_duration, format_percent, format_usd
 from paceline.watch.diagnosis.causes import Cause
 from paceline.watch.diagnosis.diagnosing import Diagnosis
@@ -27,12 +27,7 @@ _NOTHING_SEEN = "no step of PyTorch or Keras was seen in it"
 def runs_table(runs: Sequence[Run]) -> Table:
     """One line per run."""
     return Table(
-        columns=(
-            Column(title="run"),
-            Column(title="state"),
-            Column(title="started (UTC)", drop_order=1),
-            Column(title="command", min_width=20),
-        ),
+        columns=header("run | state | started (UTC) -1 | command ~20"),
         rows=tuple(
             (
                 run.id,
@@ -48,13 +43,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
 def ledger_table(summary: RunSummary) -> Table:
     """Predicted, measured and billed, a line per figure."""
     return Table(
-        columns=(
-            Column(title=""),
-            Column(title="predicted", is_number=True),
-            Column(title="interval", is_number=True, drop_order=1),
-            Column(title="measured", is_number=True),
-            Column(title="billed", is_number=True),
-        ),
+        columns=header(" | predicted > | interval > -1 | measured > | billed >"),
         rows=tuple(_ledger_cells(line) for line in summary.ledger),
     )
 
@@ -221,13 +210,7 @@ def _part(name: str, part_s: float, step_s: float) -> str:
 def causes_table(found: Diagnosis) -> Table:
     """What would help, a line per cause."""
     return Table(
-        columns=(
-            Column(title="", is_number=True),
-            Column(title="what would help", min_width=24),
-            Column(title="step", is_number=True),
-            Column(title="gain", is_number=True),
-            Column(title="known by"),
-        ),
+        columns=header(" > | what would help ~24 | step > | gain > | known by"),
         rows=tuple(_row(number, one) for number, one in enumerate(found.causes, 1)),
     )
 

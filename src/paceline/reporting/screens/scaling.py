@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from paceline.planfile import Interval
 from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
 from paceline.reporting.figures import duration_range, memory_range, number_range, usd_range
-from paceline.reporting.tables import ABSENT, Column, Table, continued_table, markdown_table
+from paceline.reporting.tables import ABSENT, Table, continued_table, header, markdown_table
 from paceline.reporting.texts import labelled
 from paceline.units import format_duration, format_percent, format_significant
 
@@ -55,17 +55,9 @@ def scaling_markdown(
 def scaling_table(curve: ScalingCurve, unit: str) -> Table:
     """One row per device count; the knee carries a remark."""
     return Table(
-        columns=(
-            Column(title="devices", is_number=True),
-            Column(title="strategy"),
-            Column(title="batch", is_number=True),
-            Column(title=f"{unit}/s", is_number=True),
-            Column(title="efficiency", is_number=True),
-            Column(title="time", is_number=True),
-            Column(title="cost USD", is_number=True),
-            Column(title="memory", is_number=True),
-            Column(title="exposed comm.", is_number=True),
-            Column(title="lost to"),
+        columns=header(
+            f"devices > | strategy | batch > | {unit}/s > | efficiency > | time > | cost USD >"
+            " | memory > | exposed comm. > | lost to"
         ),
         rows=tuple(
             (

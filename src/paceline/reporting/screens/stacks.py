@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from paceline.reporting.tables import Column, Table, markdown_table, text_table
+from paceline.reporting.tables import Table, header, markdown_table, text_table
 from paceline.reporting.texts import labelled
 from paceline.stack.queries import (
     Explanation,
@@ -71,7 +71,7 @@ def combination_text(combination: Combination, *, width: int = 100) -> str:
 def combination_table(resolution: Resolution) -> Table:
     """One row per combination."""
     return Table(
-        columns=tuple(Column(title=title) for title in _TITLES),
+        columns=header(" | ".join(_TITLES)),
         rows=combination_rows(resolution),
     )
 
@@ -79,7 +79,7 @@ def combination_table(resolution: Resolution) -> Table:
 def image_table(choices: Sequence[ImageChoice]) -> Table:
     """One row per wanted toolkit; below one without an image why, and what would start one."""
     return Table(
-        columns=(Column(title="CUDA"), Column(title="image")),
+        columns=header("CUDA | image"),
         rows=tuple((c.toolkit, c.image or "none") for c in choices),
         remarks=tuple(_why_no_image(c) for c in choices),
     )

@@ -11,7 +11,7 @@ from paceline.prediction.comparison import ComparedFigure, PassComparison
 from paceline.prediction.memory.remedies import MemoryRemedy
 from paceline.prediction.step.breakdown import Limit, OpShare, OwnerBytes, PassBreakdown
 from paceline.prediction.step.roofline_position import RooflinePosition
-from paceline.reporting.tables import ABSENT, Column, Table, cut, markdown_table, text_table
+from paceline.reporting.tables import ABSENT, Table, cut, header, markdown_table, text_table
 from paceline.units import format_bytes, format_count, format_duration, format_percent
 from paceline.values import dataclass
 
@@ -108,12 +108,7 @@ def _against(traced: TracedPasses) -> str:
 def comparison_table(compared: PassComparison) -> Table:
     """Figures of a pass as it is shown and with other settings."""
     return Table(
-        columns=(
-            Column(title="figure"),
-            Column(title="above", is_number=True),
-            Column(title="then", is_number=True),
-            Column(title="change", is_number=True),
-        ),
+        columns=header("figure | above > | then > | change >"),
         rows=tuple(_compared(figure) for figure in compared.figures),
     )
 
@@ -171,20 +166,8 @@ def _position_line(traced: TracedPasses, number: int) -> list[str]:
 def op_table(ops: Sequence[OpShare]) -> Table:
     """The largest ops: by time with what limits them, or by FLOP."""
     has_time = any(op.device_s is not None for op in ops)
-    plain = (
-        Column(title="op", min_width=16),
-        Column(title="phase", drop_order=3),
-        Column(title="shape", min_width=14),
-        Column(title="count", is_number=True),
-        Column(title="FLOP", is_number=True, drop_order=1),
-        Column(title="bytes", is_number=True, drop_order=2),
-    )
-    timed = (
-        Column(title="time", is_number=True),
-        Column(title="share", is_number=True),
-        Column(title="limit"),
-        Column(title="reached", is_number=True),
-    )
+    plain = header("op ~16 | phase -3 | shape ~14 | count > | FLOP > -1 | bytes > -2")
+    timed = header("time > | share > | limit | reached >")
     return Table(
         columns=(*plain, *timed) if has_time else plain,
         rows=tuple((*_op_cells(op), *(_time_cells(op) if has_time else ())) for op in ops),
@@ -195,11 +178,7 @@ def owner_table(owners: Sequence[OwnerBytes]) -> Table:
     """Live bytes by owner at the peak."""
     total = sum(owner.live_bytes for owner in owners) or 1.0
     return Table(
-        columns=(
-            Column(title="memory at the peak"),
-            Column(title="size", is_number=True),
-            Column(title="share", is_number=True),
-        ),
+        columns=header("memory at the peak | size > | share >"),
         rows=tuple(
             (o.owner, format_bytes(o.live_bytes), format_percent(o.live_bytes / total))
             for o in owners
@@ -210,12 +189,8 @@ def owner_table(owners: Sequence[OwnerBytes]) -> Table:
 def remedy_table(remedies: Sequence[MemoryRemedy]) -> Table:
     """What would lower the peak: each line is a setting of ``--rewrite``."""
     return Table(
-        columns=(
-            Column(title="to need less, --rewrite"),
-            Column(title="peak", is_number=True),
-            Column(title="saves", is_number=True),
-            Column(title="FLOP", is_number=True),
-            Column(title="at the price of", min_width=16, drop_order=1),
+        columns=header(
+            "to need less, --rewrite | peak > | saves > | FLOP > | at the price of ~16 -1"
         ),
         rows=tuple(
             (

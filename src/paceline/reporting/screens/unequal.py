@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.reporting.figures import duration_range, number_range
-from paceline.reporting.tables import Column, Table, markdown_table, text_table
+from paceline.reporting.tables import Table, header, markdown_table, text_table
 from paceline.reporting.texts import labelled
 from paceline.simulation.unequal import UnequalStep
 from paceline.units import format_bytes, format_duration, format_percent, format_significant
@@ -32,14 +32,7 @@ def unequal_markdown(title: str, assumptions: Sequence[str], step: UnequalStep, 
 def unequal_table(step: UnequalStep, unit: str) -> Table:
     """One row per kind of device."""
     return Table(
-        columns=(
-            Column(title="devices", is_number=True),
-            Column(title="of"),
-            Column(title=f"{unit} each", is_number=True),
-            Column(title="alone", is_number=True),
-            Column(title="memory", is_number=True),
-            Column(title="share", is_number=True),
-        ),
+        columns=header(f"devices > | of | {unit} each > | alone > | memory > | share >"),
         rows=tuple(
             (
                 f"{share.count:,}",
