@@ -19,9 +19,7 @@ def shipped_path(room: str, name: str) -> Path:
 
     ``importlib.resources`` would find it too: importing that takes longer than reading ten tables.
 
-    Args:
-        room: Package that owns the file, such as ``stack`` or ``app.web``.
-        name: Of the file.
+    ``room``: package that owns the file, such as ``stack`` or ``app.web``.
     """
     return Path(__file__).parent.joinpath(*room.split("."), "data", name)
 

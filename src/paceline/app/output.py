@@ -58,7 +58,6 @@ class Asked:
     Attributes:
         verb: The function.
         values: Its keywords.
-        form: Of the answer.
         output: File that it is written to; None prints it.
     """
 

@@ -185,9 +185,7 @@ class Offer:
         has_rdma: Whether the network bypasses the CPU.
         usd_per_hour: On-demand price of the machine; None where no price is known.
         spot_usd_per_hour: Interruptible price; None where unknown.
-        region: Region of the price.
         priced_on: Day of the on-demand price; None where undated.
-        spot_on: Day of the spot price.
         interruption_frac_per_month: Band of spot interruption as (low, high); None if unknown.
         is_retired: Whether the provider stopped selling it.
         source: Where it was read, and how sure it is.
@@ -197,7 +195,6 @@ class Offer:
         is_price_complete: False where the price leaves out a part, such as the host machine.
         network_kind: ``efa``, ``infiniband``, ``roce``, ``tcpx``, ``tcpxo``; empty for Ethernet.
         lowest_usd_per_hour: Lowest on-demand price over the provider's regions.
-        lowest_region: Region of that price.
         price_history: On-demand prices seen, as (day, month or year, USD per hour).
     """
 
@@ -237,7 +234,6 @@ class Machine:
     Attributes:
         name: What the owner calls it.
         device_name: ``Device.name`` inside; None for CPU only.
-        num_devices: How many of them.
         cpu_device_name: ``Device.name`` of its CPU, where the catalogue has it.
         num_cores: Physical cores.
         host_memory_bytes: Main memory.

@@ -33,9 +33,7 @@ _NOTHING: _Found = (None, ())
 def offer_links(catalog: Catalog, offer: Offer) -> OfferLinks:
     """Links between devices, between machines and to the host of one offer.
 
-    Args:
-        catalog: Where its device and the links are.
-        offer: The machine.
+    ``catalog``: where its device and the links are.
 
     Returns:
         Each link, or None where there is none (a single device) or nothing is known. What was

@@ -41,7 +41,6 @@ class Quote:
     Attributes:
         cloud: Provider, in the catalogue's word.
         instance_type: The provider's own name.
-        region: Region of the price.
         accelerator: The feed's word for the accelerator.
         num_devices: Accelerators in the machine; None where the feed does not say.
         device_memory_bytes: Memory of each; None where the feed does not say.
@@ -49,12 +48,10 @@ class Quote:
         spot_usd_per_hour: Interruptible price; None where there is none.
         priced_on: Day of the price.
         source: Feed it was read from.
-        currency: Of the price.
         num_vcpus: Virtual CPUs.
         host_memory_bytes: Main memory.
         device_name: ``Device.name``, once known.
         lowest_usd_per_hour: Lowest price over the regions of the feed, once known.
-        lowest_region: Region of that price.
     """
 
     cloud: str
@@ -85,7 +82,6 @@ class PriceChange:
     """What a quote did to an offer.
 
     Attributes:
-        name: The offer.
         old_usd_per_hour: Price before; None for a new offer or where none was known.
         new_usd_per_hour: Price now.
     """

@@ -60,7 +60,6 @@ class Refresh:
     Attributes:
         table: Name of the table now in force; None where nothing was written.
         day: Day that the prices are of.
-        feeds: Result of each feed.
         changes: Prices that differ, and new offers, the largest move first.
         num_unchanged: Offers of which only the day is new.
         held_back: Doubtful prices, which were not taken.

@@ -42,7 +42,6 @@ class Target:
 
     Attributes:
         name: As typed.
-        purposes: What it can do.
         summary: What is written, in a few words.
         options: Facts that the user may or must add with ``--set``.
     """
@@ -61,7 +60,6 @@ class LaunchTarget:
     """A target with what writes its files.
 
     Attributes:
-        target: What it is.
         write: Makes the files of a job.
         write_server: Makes those of an engine's server, where a plan has one; None where none is
             known.

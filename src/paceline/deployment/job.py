@@ -33,7 +33,6 @@ class Saving:
 
     Attributes:
         checkpoint_bytes: FP32 weights with the optimizer's state.
-        save_s: One save.
         interval_s: Work between two saves (Daly's optimum); None where nothing is saved.
         wall_time_s: Upper end of the planned time with saves, expected restarts and the start,
             in whole minutes; None where the job has no end.

@@ -13,7 +13,6 @@ class Variable:
     """A shell variable that is to be expanded, as one word.
 
     Attributes:
-        name: Its name.
         prefix: Text in front of it in the same word.
         suffix: Text behind it in the same word.
         default: What it expands to where it is not set: text of our own, which the shell reads.

@@ -70,10 +70,8 @@ class Ceiling:
     """The best that one kind of work reached here.
 
     Attributes:
-        kind: Which kind of work.
         name: What was done, as a person says it.
         rate: FLOP/s or bytes/s; seconds for a dispatch, a layer, a call and a step of a loop.
-        unit: Which of them.
         record: The measurement behind it.
     """
 

@@ -79,7 +79,6 @@ class Sweep:
     Attributes:
         workloads: Models.
         batches: Items per device and step, any order; empty to search for the largest.
-        devices: Numbers of devices.
         precisions: Names in ``dtypes.PRECISIONS``.
         compilers: Names, or ``usual``.
         modes: What one step is.

@@ -64,7 +64,6 @@ class FolderFeed:
 
     Attributes:
         data: As named.
-        num_samples: There are.
         num_classes: Folders that are classes; 0 where there are none.
         formats: Samples that were looked at, by format.
         disk_bytes: Mean size of a sample as stored.

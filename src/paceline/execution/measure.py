@@ -32,8 +32,6 @@ class Notice:
 
     Attributes:
         number: Of the cell, from 1.
-        num_cells: In the sweep.
-        cell: Which one.
         stage: ``building``, ``compiling``, ``warm-up``, ``measuring``; ``done`` with a record.
         record: What came out.
         left_s: Estimated time for the rest; None before the first cell is done.

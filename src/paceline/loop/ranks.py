@@ -37,7 +37,6 @@ class Ranks:
 
     Attributes:
         rank: Of this process.
-        count: How many there are.
         save_group: For the thread that saves; None alone.
     """
 

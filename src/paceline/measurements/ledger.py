@@ -15,7 +15,6 @@ class LedgerRow:
     """One measured cell with its prediction.
 
     Attributes:
-        record: What was measured.
         predicted_s: Median of the predicted step time; None where nothing could be predicted.
         predicted_low_s: Lower end of the 80 % interval.
         predicted_high_s: Upper end.

@@ -18,7 +18,6 @@ class MedianInterval:
 
     Attributes:
         low: Lower end.
-        mid: The statistic.
         high: Upper end.
     """
 

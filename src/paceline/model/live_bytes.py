@@ -17,11 +17,9 @@ class MemoryCourse:
     """Live bytes from the first op of a pass to its last, before allocator rounding.
 
     Attributes:
-        num_ops: Ops of the pass.
         peak_bytes: Most that is alive at once.
         peak_op: Op during which it is, counted from one.
         peak_phase: Word of that op's ``Phase``.
-        peak_module: Its module.
         moments_bytes: The most in each of equal parts of the pass, in order of execution.
         phases: Word of the phase that each of those parts begins in.
         starts: First op of each of those parts, counted from one.

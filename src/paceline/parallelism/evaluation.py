@@ -50,9 +50,7 @@ class WeighedStrategies:
     """Strategies whose memory is known, and whose schedules were not played yet.
 
     Attributes:
-        table: Strategies.
         variants: What their ``variant`` points into.
-        fabric: The cluster.
         has_optimizer: Whether devices keep and run the optimizer, or a host does.
         pipelines: Of the table.
         memory: Of each strategy.

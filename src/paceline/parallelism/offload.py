@@ -33,7 +33,6 @@ class Host:
 
     Attributes:
         link_bytes_per_s: Between one device and the host, per direction.
-        memory_bytes: Main memory.
         update_bytes_per_s: Of main memory that all its processors update together.
     """
 

@@ -221,7 +221,6 @@ class _Shares:
     Attributes:
         gathered: Of parameters while blocks run.
         weight: Of parameters while the optimizer runs.
-        gradient: Of gradients.
         optimizer: Of optimizer state.
     """
 

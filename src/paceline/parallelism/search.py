@@ -86,7 +86,6 @@ class SearchSpace:
         kinds: Ways to run the blocks by tensor degree, expert degree and recomputation.
         evaluated: The blocks of one of them, by its place among ``kinds``; worked out once.
         num_layers: Layers of the model, which stages can have.
-        fabric: The cluster.
         capacity_bytes: Memory of one device.
         microbatches: Microbatch sizes, as ``variants`` were evaluated.
         memory_confidence: Chance at which a strategy must fit.
@@ -151,7 +150,6 @@ class FoundStrategies:
     """Strategies that were searched, best first.
 
     Attributes:
-        strategies: How.
         microbatches: Items per data-parallel rank and microbatch.
         steps: Of each; how sure they are is not known here.
     """

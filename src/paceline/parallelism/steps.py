@@ -36,7 +36,6 @@ class Steps:
         num_waits: How often it does.
         copy_s: Host-to-device transfer of one microbatch's inputs.
         backward_s: Backward of one microbatch, which communication can hide behind.
-        update_s: The optimizer's update.
         compute_bound_s: Of ``device_s``, in ops bound by arithmetic.
         bandwidth_bound_s: Of ``device_s``, in ops bound by device memory.
         roofline_s: Plain roofline of one microbatch, for comparison.
@@ -122,9 +121,7 @@ class Steps:
     def of(cls, num_rows: int, columns: Mapping[str, npt.ArrayLike]) -> Steps:
         """Rows of which some columns are known; the others are NaN.
 
-        Args:
-            num_rows: How many.
-            columns: Values by name, (num_rows,) or one for all.
+        ``columns``: values by name, (num_rows,) or one for all.
         """
         kinds = {"bound": np.int8, "knowledge": np.int8, "reasons": np.object_}
         plain = {"bound": 0, "knowledge": 0, "reasons": None}

@@ -21,9 +21,7 @@ class TracedJob:
     """One training step on one kind of cluster, whatever the strategy.
 
     Attributes:
-        graph: The training step.
         configuration: How a rank runs it; a strategy says what is recomputed.
-        cluster: On what.
         seq: Sequence length.
         calibration: Of the predictor; the built-in one if None.
     """

@@ -90,9 +90,7 @@ class TrainingProfile:
     ) -> FloatArray:
         """Bytes of gradients that are reduced together, for each number of ranks that shard.
 
-        Args:
-            num_shards: Ranks.
-            parameter_bytes: Of a gradient as it is sent, likewise or one for all.
+        ``parameter_bytes``: of a gradient as it is sent, likewise or one for all.
         """
         if self.bucket_parameters is None:
             return np.full(np.shape(num_shards), self.bucket_bytes)

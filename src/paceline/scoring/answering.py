@@ -46,7 +46,6 @@ class AskedRows:
 
     Attributes:
         given: Answers that need no job, by place in the table.
-        asked: The other rows with their jobs.
         calibration: Of the predictor.
     """
 

@@ -41,8 +41,6 @@ class RowFactor:
     """What a row's time is times its command's, for one reason.
 
     Attributes:
-        name: The reason.
-        factor: By how many times.
         value: What it is worked out from, as words; empty where it is stated as it is.
     """
 

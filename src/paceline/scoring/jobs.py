@@ -41,9 +41,7 @@ class Cell:
 
     Attributes:
         index: Position of the row in its table.
-        row: The row.
         reading: What it says of the job.
-        device: Where.
         capacities_bytes: Least and most memory of the devices that the row may mean; None where
             one is unknown.
     """
@@ -61,7 +59,6 @@ class RowJob:
 
     Attributes:
         job: What runs.
-        machine: Where.
         items: Batch items of a step of all devices.
         assumed: What the row does not say of its devices.
         log_sigma: What is not known of the split widens the interval by that much.

@@ -18,9 +18,7 @@ def read_table(name: str) -> tuple[dict[str, str], ...]:
 def fitting_lines(name: str, asked: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Lines of a table whose patterns fit, in its order; an empty pattern fits everything.
 
-    Args:
-        name: Of the table.
-        asked: What each of its columns of patterns has to fit as a whole, whatever the case.
+    ``asked``: what each of its columns of patterns has to fit as a whole, whatever the case.
 
     >>> line = next(fitting_lines("lora_defaults.csv", {"framework": "NeMo 25.04"}))
     >>> line["rank"], len(list(fitting_lines("lora_defaults.csv", {"framework": "LitGPT"})))

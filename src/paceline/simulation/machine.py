@@ -23,8 +23,6 @@ class DeviceGroup:
     """Devices of one kind.
 
     Attributes:
-        device: Which.
-        count: How many.
         devices_per_node: Of them in one node; a smaller group fills a part of one.
     """
 

@@ -60,7 +60,6 @@ class RankPasses:
     """The passes of a job as one rank runs them.
 
     Attributes:
-        workload: Whose passes.
         splits: Each pass as cut for the ranks that share layers, by name.
         lowered: The same in one configuration.
         host: Whose dispatch applies.

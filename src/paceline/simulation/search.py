@@ -33,7 +33,6 @@ class StrategySearch:
 
     Attributes:
         job: What is run; its strategy and batch are what is searched.
-        machine: One of them.
         space: What can be tried.
         calibration: Of the predictor; the built-in one if None.
     """

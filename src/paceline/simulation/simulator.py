@@ -128,7 +128,6 @@ class _Rank:
         passes: The same of all rows.
         devices: Distinct ones.
         points: Distinct ones.
-        asked: Of each row.
         of_row: Row of the table of devices × points.
     """
 

@@ -57,7 +57,6 @@ class Part:
 
     Attributes:
         cluster: Which, and how they are joined.
-        count: How many.
     """
 
     cluster: Cluster
@@ -84,7 +83,6 @@ class UnequalStep:
         step_s: Step time.
         step_interval_s: Of it, at a chance of 80 %.
         exposed_communication_s: Of it, communication that nothing hides, and waiting.
-        items_per_s: Of all devices.
         items_per_s_interval: Of it, slow where the step is long.
         equal_items_per_s: With as many items for every device; None where that does not fit or
             divide.

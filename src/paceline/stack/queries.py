@@ -75,7 +75,6 @@ class ImageChoice:
     """A CUDA image for one wanted toolkit, or why there is none.
 
     Attributes:
-        toolkit: The toolkit as wanted.
         image: ``repository:tag``; None where none works.
         source: Where the tag was read.
         reasons: Rules that forbid it.

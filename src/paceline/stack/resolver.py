@@ -34,7 +34,6 @@ class Combination:
 
     Attributes:
         framework: Framework, or ``cuda`` for the toolkit alone.
-        release: Its release.
         tag: The publisher's short name of the build.
         platform: ``cuda``, ``rocm``, ``cpu``, ….
         platform_version: Toolkit release; None where there is none.
@@ -84,7 +83,6 @@ class WayOut:
     """What works once one constraint is given up, all the others kept.
 
     Attributes:
-        dropped: The constraint.
         combination: The newest that then works.
     """
 

@@ -76,7 +76,6 @@ class _Bound:
         symbol: ``>=`` or ``<``.
         driver: Its release.
         fields: Facts that demand it.
-        rule: The rule.
     """
 
     symbol: str

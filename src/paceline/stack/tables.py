@@ -51,10 +51,6 @@ class Kernels:
     """Machine code inside a family of builds.
 
     Attributes:
-        framework: Of the builds.
-        releases: Which of their releases.
-        platform: Of the builds.
-        platform_version: Of the builds.
         systems: Operating systems of the builds.
         binary: Device codes with machine code.
         ptx: Device codes with portable code.
@@ -81,18 +77,13 @@ class Rule:
     Attributes:
         name: Unique key.
         kind: ``require`` (must hold) or ``permit`` (one way in which code may run).
-        frameworks: Selector.
         releases: Selector on the framework's release.
-        platforms: Selector.
         platform_versions: Selector on the toolkit.
         devices: Selector on the device's code: a range, or words.
-        systems: Selector.
-        compilers: Selector.
         cudnn: Selector on the cuDNN a build carries.
         runs_by: Selector on the only way in which the code can run.
         subject: ``driver``, ``device``, ``python``, ``system``, ``platform_version`` or ``runs``.
         allowed: A range, words, or ``toolkit`` for the driver that a toolkit came with.
-        text: The rule as a sentence.
         source: Where it was read.
     """
 
@@ -168,7 +159,6 @@ class PrecisionRow:
 
     Attributes:
         name: Name in ``dtypes.PRECISIONS``.
-        platform: Platform.
         devices: Selector on the device's code.
         source: Where it was read.
     """
@@ -185,7 +175,6 @@ class CompilerRow:
 
     Attributes:
         name: ``eager``, ``compiled``, ``xla``.
-        framework: Framework.
         platforms: Platforms that have it, unless a rule forbids it on a device.
         source: Where it was read.
     """
@@ -202,7 +191,6 @@ class Image:
 
     Attributes:
         repository: Name in the registry.
-        tag: Tag.
         platform: Platform inside.
         platform_version: Toolkit inside, to the patch.
         framework: Framework inside; empty if none.
@@ -230,7 +218,6 @@ class Tables:
     Attributes:
         builds: All builds, newest framework release first.
         kernels: Machine code of builds.
-        rules: All rules.
         toolkit_drivers: Oldest driver that came with a toolkit, by toolkit and system family.
         gpus: Product names.
         name_targets: Targets of devices that a number alone does not describe, first match wins.

@@ -32,7 +32,6 @@ class CapturedJob:
 
     Attributes:
         model: Class of the model, or of several.
-        num_parameters: Of all of them.
         batch: Items of a microbatch on each rank.
         seq: Tokens of a sequence; None without any.
         optimizer: As paceline calls it; empty where it knows none like it.

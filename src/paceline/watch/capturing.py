@@ -29,7 +29,6 @@ class ScriptJob:
 
     Attributes:
         run: Folder that it is kept in.
-        job: What was read.
         model: File of the traced model.
     """
 

@@ -48,7 +48,6 @@ class Started:
 
     Attributes:
         run: Where it is kept.
-        process: Its process.
         came: Signals that were passed on to it and that nobody was told of yet.
     """
 

@@ -32,7 +32,6 @@ class Run:
         folder: Where its events are.
         command: As typed.
         started_at: ISO 8601 in UTC.
-        directory: Where it was started.
         pid: Process of the command; None before it runs.
         process_started: When the kernel says that the process began, in its ticks: a process
             number alone may mean another one later. None where it is not known.

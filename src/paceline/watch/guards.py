@@ -43,7 +43,6 @@ class Notice:
         step: At which step; None before the first.
         text: What is seen, with its numbers.
         evidence: Where they come from.
-        remedy: What to do.
     """
 
     kind: str

@@ -22,7 +22,6 @@ class StepTimes:
 
     Attributes:
         num_steps: So far.
-        num_updates: Of all optimizers.
         num_measured: Steps that the times below are of, those of the beginning left out.
         step_s: Median.
         low_s: Lower quartile.

@@ -24,10 +24,7 @@ def start_throwaway(
 ) -> subprocess.Popen[bytes]:
     """Start the command of a run under the observer; what it writes goes to a file of its folder.
 
-    Args:
-        run: Its folder and command.
-        settings: Of the observer.
-        example: A call that works, for the hint.
+    ``example``: a call that works, for the hint.
 
     Raises:
         InvalidInputError: No such program.

@@ -26,7 +26,6 @@ class LedgerLine:
     Attributes:
         name: ``step``, ``time``, ``memory`` or ``cost``.
         unit: ``s``, ``bytes`` or ``usd``.
-        predicted: With its interval.
         measured: On this run.
         billed: On the invoice.
     """
@@ -50,7 +49,6 @@ class RunSummary:
     """What is known of a run.
 
     Attributes:
-        id: Of the run.
         command: As typed.
         state: As a word.
         status: Exit status; None while it runs, or where nobody saw its end.

@@ -36,7 +36,6 @@ class Standing:
     """Where one rank is.
 
     Attributes:
-        rank: Which.
         num_steps: That it has done.
         quiet_s: Since it last moved.
         part: Of the step, in words.

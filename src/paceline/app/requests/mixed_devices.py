@@ -50,10 +50,7 @@ def read_beside(text: str) -> tuple[str, int]:
 def shared_batch(rule: BatchRule, parts: tuple[Part, Part], busy: Callable[[Part], int]) -> int:
     """Items of all devices: as asked, or what keeps every device busy, up to the recipe's largest.
 
-    Args:
-        rule: What was asked.
-        parts: The devices.
-        busy: The smallest batch that keeps a device of a part busy.
+    ``busy``: the smallest batch that keeps a device of a part busy.
     """
     if rule.global_batch:
         return rule.global_batch

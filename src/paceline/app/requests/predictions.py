@@ -272,9 +272,7 @@ def no_figure(grid: PredictionGrid, *, is_ranking: bool) -> PacelineError | None
     A device that was named has no figure, or nothing fits anywhere. A ranking says which devices
     it leaves out, and fails where it has none at all.
 
-    Args:
-        grid: The prediction.
-        is_ranking: Whether no device was named.
+    ``is_ranking``: whether no device was named.
     """
     silent = _silent(grid)
     if silent and not (is_ranking and grid.cells):

@@ -209,7 +209,6 @@ class Place:
     """The machines that a question means, and how a job runs there.
 
     Attributes:
-        offer: Of the machines.
         cluster: As strategies see them.
         configuration: How a rank runs.
         habits: How expert ranks exchange tokens.

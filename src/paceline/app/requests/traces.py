@@ -45,7 +45,6 @@ class Trace:
         compiler: Likewise.
         rewrite: Further settings of the passes as they are shown, as typed.
         assumption: What is taken of the device's software; empty where a release runs on it.
-        passes: One breakdown each.
         memory_courses: Live bytes over each pass.
         remedies: Rewrites of each pass that lower its peak, most first.
         positions: Place of each pass under the roofline; empty without a device.

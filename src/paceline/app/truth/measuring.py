@@ -76,9 +76,7 @@ class MeasureRequest:
     """What a user asked to measure, as typed.
 
     Attributes:
-        models: Models.
         batch: Items per device; None to search for the largest.
-        devices: Numbers of devices.
         mode: What one step is.
         precision: Names.
         compiler: Names, or ``usual``.

@@ -53,7 +53,6 @@ class Server:
 
     Attributes:
         job: As one replica.
-        service: What is planned.
         facts: Of the engine, from ``engine_servers.toml``.
         image: Of the container.
         weights: What is served.

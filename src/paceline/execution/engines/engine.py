@@ -149,9 +149,7 @@ def peak_resident_bytes():
 def about_cell(request, kind):
     """What every engine tells of a cell beside its times.
 
-    Args:
-        request: The request.
-        kind: What one item of the model is: ``image``, ``text``, ``language``, ``features``.
+    ``kind``: what one item of the model is: ``image``, ``text``, ``language``, ``features``.
     """
     return {
         "sample_unit": {"image": "images", "language": "tokens"}.get(kind, "samples"),
@@ -297,9 +295,7 @@ def median(values):
 def unsupported(request, **supported):
     """Refuse what an engine cannot do, before anything is built.
 
-    Args:
-        request: The request.
-        supported: For each key of the request, the values that the engine knows.
+    ``supported``: for each key of the request, the values that the engine knows.
     """
     for key, values in supported.items():
         if request[key] not in values:

@@ -18,7 +18,6 @@ class Layer:
     """One layer of a model, however often it is called.
 
     Attributes:
-        name: As the model names it.
         kind: Its class.
         config: Its settings.
         path: Of its module in the rebuilt model.

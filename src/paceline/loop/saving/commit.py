@@ -107,9 +107,7 @@ def read_commit(directory):
 def damage(directory, files):
     """What is wrong with files of a save; None if nothing.
 
-    Args:
-        directory: Of the save.
-        files: Names with sizes and digests: all, or the share that this rank verifies.
+    ``files``: names with sizes and digests: all, or the share that this rank verifies.
     """
     for name, (size, digest) in sorted(files.items()):
         path = os.path.join(directory, name)

@@ -14,9 +14,7 @@ def described(optimizer, names):
 
     Mappings, which those of a pipeline's stages are merged from.
 
-    Args:
-        optimizer: Whose groups.
-        names: Of parameters, by identity.
+    ``names``: of parameters, by identity.
     """
     found = {}
     for at, group in enumerate(optimizer.param_groups):

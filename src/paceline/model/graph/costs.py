@@ -276,7 +276,6 @@ class LoweredPass:
 
     Attributes:
         name: Name of the graph.
-        configuration: What it was lowered with.
         costs: For time.
         memory: For the peak.
         num_parameters: Parameters of the model.

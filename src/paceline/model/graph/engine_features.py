@@ -30,7 +30,6 @@ class Adapters:
 
     Attributes:
         count: Different ones.
-        rank: Of each.
         loaded: That a device holds at once; 0 for all.
     """
 

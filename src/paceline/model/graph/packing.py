@@ -48,9 +48,7 @@ class _Mentions:
     """Which op names which tensor: what it reads before what it writes, in execution order.
 
     Attributes:
-        op: Op of each mention.
         is_output: Whether it writes.
-        tensor: Tensor of each mention.
     """
 
     op: IntArray

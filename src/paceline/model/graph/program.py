@@ -28,7 +28,6 @@ class Ops:
         kind: ``OpKind`` codes.
         variant: Variant codes.
         phase: ``Phase`` codes.
-        module: Module of each.
         flop: (num_ops, 9).
         dims: Row of ``Program.dims`` of each.
         position: Sort key of execution order.
@@ -78,7 +77,6 @@ class Stores:
 
     Attributes:
         elements: Size, (num_storages, 9).
-        element_bytes: Bytes of one element.
         is_floating: Whether a precision may narrow them.
         is_wide: Whether autocast leaves them FP32.
         is_trainable: For parameters.
@@ -118,7 +116,6 @@ class Program:
         dims: Shape numbers that ``ops.dims`` points into, (num_rows, NUM_DIMS, 9).
         reads: What they read.
         writes: What they write.
-        stores: Where.
         modules: Dotted module paths.
         spent: What updates read of gradients that are gone where the update stands, as it runs
             within backward; noted once ops have their order.
@@ -277,10 +274,7 @@ def renumbered(ops: IntArray, number: IntArray) -> IntArray:
 def twin_accesses(accesses: Accesses, twin_op: IntArray, twin_store: IntArray) -> Accesses:
     """What copies of ops touch: copies of storages where there are some, the same ones elsewhere.
 
-    Args:
-        accesses: Of all ops.
-        twin_op: Number of the copy of each op; -1 where there is none.
-        twin_store: The same of storages.
+    ``twin_op``: number of the copy of each op; -1 where there is none.
     """
     copied = accesses.kept(twin_op[accesses.op] >= 0)
     twin = twin_store[copied.storage]

@@ -28,7 +28,6 @@ class Ragged:
 
     Attributes:
         start: Row pointers, (num_rows + 1,).
-        values: Flat values.
     """
 
     start: IntArray
@@ -58,7 +57,6 @@ class RawPass:
     """One traced pass: operators as the dispatcher saw them.
 
     Attributes:
-        name: Name of the pass.
         variables: Names of the free variables.
         modules: Dotted module paths.
         op_names: Operator name and tag (``aten::relu|pointwise``) that ``op_name`` points into.

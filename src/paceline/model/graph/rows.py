@@ -29,9 +29,7 @@ _OF_CONTEXT = np.array([seq > 0 for _, seq in EXPONENTS])
 def with_rows(graph: Graph, rows: float) -> Graph:
     """The graph of a pass that runs ``rows`` rows for each item of a batch.
 
-    Args:
-        graph: Of one row an item.
-        rows: Two where guidance wants an item without its prompt too, the beams of a search.
+    ``rows``: two where guidance wants an item without its prompt too, the beams of a search.
     """
     factors = np.array([rows**batch for batch, _ in EXPONENTS])
     return graph if rows == 1.0 else _mapped(graph, lambda elements: elements * factors)
@@ -42,9 +40,7 @@ def with_queries(graph: Graph, queries: int) -> Graph:
 
     What grows with tokens grows, and what looks back on a cache reads it once for all of them.
 
-    Args:
-        graph: Of one token of each.
-        queries: Those that are checked together, and the one before them.
+    ``queries``: those that are checked together, and the one before them.
     """
     if queries == 1:
         return graph

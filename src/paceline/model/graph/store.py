@@ -75,9 +75,7 @@ def _save(usual: Workload, all_sides: Sequence[Workload], path: Path, **more: An
 def read_workload(path: Path, *, side: int | None = None) -> Workload:
     """Read a workload file.
 
-    Args:
-        path: The file.
-        side: Of its pictures, where it answers at any; else without effect.
+    ``side``: of its pictures, where it answers at any; else without effect.
 
     Raises:
         InvalidInputError: Missing, too large, damaged, or not a workload of this version.

@@ -44,7 +44,6 @@ class Pass:
         name: ``step``, ``forward``, ``prefill`` or ``encode``, ``decode``, ``discriminator`` …
         graph: What one execution asks for.
         repeats: Executions per step of the job (per output token for ``decode``).
-        runs_on: Where it runs.
         network: Whose weights it reads, where that is another network than the model's own, such
             as the decoder of latents beside a denoiser; its weights stay on the device too.
     """
@@ -68,7 +67,6 @@ class Workload:
         sample_unit: What throughput counts.
         default_seq: Sequence length used when none is given; 1 where there is none.
         sample_bytes: Host-to-device bytes per batch item, at ``default_seq``.
-        num_parameters: All parameters.
         optimizer: ``sgd``, ``adam``, ``adamw``, …, of the first update; None in inference.
         input_description: As printed, such as ``224×224``.
         max_global_batch: Largest global batch that the reference recipe trains well with.

@@ -41,7 +41,6 @@ class KindFacts:
     """One op kind.
 
     Attributes:
-        kind: Which.
         dims: Meaning of its shape numbers. By default rows × columns is the number of output
             elements, and columns the extent that is reduced or normalised over.
         read_dims: How they are read from a trace; None for the default's way.

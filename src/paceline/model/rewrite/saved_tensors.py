@@ -75,9 +75,7 @@ def without_results(program: Program, of_ops: BoolArray | None = None) -> Progra
     values of a cache, detections) as the forward pass ends; what is saved for backward stays until
     it is read. Some ops' results may be gone as soon as nothing reads them.
 
-    Args:
-        program: Of a training step.
-        of_ops: Ops whose results alone are let go of, at once; if None those of all.
+    ``of_ops``: ops whose results alone are let go of, at once; if None those of all.
 
     Source:
         huggingface/transformers, trainer.py, ``compute_loss`` and ``training_step``;

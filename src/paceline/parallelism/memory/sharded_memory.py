@@ -46,7 +46,6 @@ class PeakMoments:
         whole: Everything.
         states: Optimizer state and master weights.
         update: Workspace of the optimizer's update.
-        gradients: Gradients.
         parameters: Parameters and, in autocast, their narrow copies.
         platform: Whose allocator holds them.
         all_gradients: Of every parameter, which no moment need have at once.
@@ -95,9 +94,7 @@ class PeakMoments:
 def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
     """Evaluate the moments of one pass.
 
-    Args:
-        lowered: The pass.
-        points: Batch sizes and lengths, P of them.
+    ``points``: batch sizes and lengths, P of them.
     """
     powers = monomials(points.batch, points.seq).T
     by_owner = np.einsum("moc,cp->omp", lowered.memory.by_owner, powers)
@@ -168,7 +165,6 @@ class KeptShares:
 
     Attributes:
         parameter: Of parameters; what is gathered while blocks run comes on top.
-        gradient: Of gradients.
         optimizer: Of optimizer state and of what the update needs.
         buckets: Of gradients, once more as buckets that are there from the start.
         wraps_each: Whether what lies beside the repeated blocks is gathered module by module.

@@ -48,7 +48,6 @@ class GradientProfile:
     Attributes:
         time_frac: Share of backward that has passed when a bucket is full, (num_moments,).
         left_frac: Share of all gradient bytes in that bucket and the later ones, (num_moments,).
-        num_buckets: Buckets in all.
         last_frac: Share of all gradient bytes in the last bucket.
     """
 
@@ -202,7 +201,6 @@ class _Work:
     """What ranks compute and have to send each other, (num_candidates,) each.
 
     Attributes:
-        group: The ranks.
         alone_s: Step of one device alone.
         backward_s: Of it, the backward part that communication can hide behind.
         gradient_bytes: Gradients as they are reduced.

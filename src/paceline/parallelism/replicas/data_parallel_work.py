@@ -100,7 +100,6 @@ class ReplicatedStep:
     """Optimizer steps of replicas, (num_candidates,) each.
 
     Attributes:
-        compute_s: What each replica computes.
         exposed_s: What communication that nothing hides, and waiting for the slowest, add.
         communication_s: All communication, hidden or not, and that waiting.
     """

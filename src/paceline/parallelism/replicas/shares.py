@@ -12,8 +12,6 @@ class Share:
 
     Attributes:
         device: ``Device.name``.
-        count: Devices.
-        items_per_device: Of each step.
         alone_s: One of its devices for those, without communication.
         memory_mid_bytes: Peak per device, median.
         memory_bytes: The same, the bound that holds at a chance of 95 %.

@@ -148,7 +148,6 @@ class TensorGroup:
 
     Attributes:
         shape: How many they are, and what each has.
-        ranks_per_node: Ranks in one node.
         device_link: One row.
         node_link: One row.
         profile: How the software that runs there behaves.
@@ -283,7 +282,6 @@ class _SharedWork:
     """What ranks that share blocks exchange.
 
     Attributes:
-        calls: Each exchange.
         routing: Where tokens go, if they go to experts.
         block: Block of each call, (num_calls,).
         is_forward: Whether it belongs to forward, same shape.

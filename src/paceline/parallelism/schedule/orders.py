@@ -24,7 +24,6 @@ class Level:
         rank_before: Column of the action before on the same rank.
         source: Column of the action whose output is needed.
         work: Virtual stage, plus the number of virtual stages for backward.
-        rank: Who does it.
         num_weights: Gradients of weights that the rank makes right after it.
     """
 

@@ -82,7 +82,6 @@ class Pipelines:
             (num_pipelines, 7).
         layouts: How each is cut.
         of_row: Pipeline of every strategy.
-        fabric: The cluster.
     """
 
     keys: IntArray

@@ -62,7 +62,6 @@ class ClusterLinks:
     """The cluster as strategies see it.
 
     Attributes:
-        devices_per_node: Devices of a node.
         device_link: One row.
         node_link: One row.
         platform: Whose allocator and context count.

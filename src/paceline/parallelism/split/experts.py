@@ -40,7 +40,6 @@ class Experts:
         is_expert: Storage holds experts, their gradients or their optimizer state,
             (num_storages,).
         routing: Where tokens go.
-        modules: Of the products.
     """
 
     products: IntArray

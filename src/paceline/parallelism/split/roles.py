@@ -48,7 +48,6 @@ class OpView:
 
     Attributes:
         index: Row in the op table.
-        kind: What it is.
         phase: Part of the step.
         module: Module index.
         dims: Shape numbers at the probe.

@@ -16,7 +16,6 @@ class CountedStep:
     """The job on one number of devices, run as well as it can be.
 
     Attributes:
-        count: Devices.
         num_nodes: Nodes they take.
         strategy: Canonical strategy string.
         microbatch: Items per device and microbatch.

@@ -83,8 +83,6 @@ class TrialsAlone:
 
     Attributes:
         job: Its name in the file.
-        group: The kind of device.
-        num_trials: How many runs.
         plan: How they finish first.
         makespan_interval_s: Until the last of them is done, at a chance of 80 %.
     """

@@ -43,7 +43,6 @@ class Purchase:
         months: Horizon.
         rent_offer: Offer that would do the same work.
         system: Row of the ownership table that holds its price; empty where ``price_usd`` says it.
-        rented_machines: How many of it.
         idle_power_w: Drawn while it waits.
         electricity_region: Where it stands.
         pue: Row of the ownership table with the overhead of cooling; none if empty.

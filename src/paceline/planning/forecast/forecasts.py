@@ -93,7 +93,6 @@ class AskedRanks:
     """What is predicted of the ranks of one configuration.
 
     Attributes:
-        configured: The configuration with its devices.
         passes: What a rank runs.
         devices: Of ``configured``, as arrays.
         moments: When memory can be at its peak, at every batch.

@@ -145,7 +145,6 @@ class PredictionGrid:
         title: As printed.
         task: Training or inference.
         sample_unit: What throughput counts.
-        num_parameters: All parameters.
         calibration: Of the predictor.
         catalog_version: Of the facts.
         assumptions: Printed first, one sentence each.
@@ -232,8 +231,6 @@ class _Grid:
     """The whole product with its figures, NaN where nothing runs, and which row each cell shows.
 
     Attributes:
-        asked: What the rows are.
-        steps: Of each.
         samples_per_s: Throughput of all devices.
         fits: At the goal's chance.
         chosen: Row shown per place, way and batch, (num_places, num_ways, P); -1 without one.

@@ -82,7 +82,6 @@ class GridAxes:
     """What the cells of a grid are, and what all of them have in common.
 
     Attributes:
-        devices: Where.
         counts: Devices in one machine, data parallel in training; in inference replicas, or ranks
             that share every layer where one device cannot hold the model or one request is served.
         batches: Items per device.
@@ -122,7 +121,6 @@ class GridCases:
         work: Prompt and output lengths of a generation.
         catalog: Where links were looked up.
         axes: What the cells are.
-        places: Where.
         batch: Items per device, rising.
         configured: How, and how many ranks share every layer.
         rows: Of the whole product, those that are predicted.

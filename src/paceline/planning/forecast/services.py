@@ -43,7 +43,6 @@ class ServiceCell:
 
     Attributes:
         device: Device name.
-        num_devices: All of them.
         num_replicas: Of the model.
         num_ranks: Devices that share each of them.
         precision: Name in ``dtypes.PRECISIONS``.

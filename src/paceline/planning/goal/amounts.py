@@ -36,7 +36,6 @@ class Job:
     """The work in the search's terms and in words.
 
     Attributes:
-        amount: For the search.
         num_samples: Per epoch, in the workload's unit; None if only rates are asked for.
         num_epochs: Passes over them; None likewise.
         text: Such as ``1,281,167 images × 90 epochs``; empty likewise.

@@ -26,7 +26,6 @@ class Service:
     """An engine that serves the requests of a job.
 
     Attributes:
-        engine: Its profile.
         is_stated: Whether the user named it, or stated what only engines do; a device that it has
             no kernels for then has no answer, where it else runs a plain loop.
     """
@@ -116,9 +115,7 @@ def arrival_words(work: Work) -> str:
 def service_words(service: Service, arrivals: str) -> str:
     """How requests are served, as an assumption.
 
-    Args:
-        service: By what.
-        arrivals: Of `arrival_words`; empty where the load is said beside it.
+    ``arrivals``: of `arrival_words`; empty where the load is said beside it.
     """
     engine = service.engine
     reads = "in steps that write tokens" if engine.mixes else "between steps"

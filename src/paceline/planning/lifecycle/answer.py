@@ -20,12 +20,10 @@ class PlacedPhase:
     """One phase at its place.
 
     Attributes:
-        phase: Which.
         choice: The complete plan; of developing, its time and cost are those of one run.
         held_s: Paid time of each machine.
         busy_frac: Share of what the machines could do that is asked of them; None of developing,
             where it depends on the developer.
-        machines_usd: Of the phase.
         moving_usd: Of bringing data or weights there.
         reason: Why there, one sentence.
     """

@@ -51,7 +51,6 @@ class AskedPhase:
     """One phase as the user states it.
 
     Attributes:
-        name: Which.
         workload: The model, training or inference.
         goal: What must hold; of developing, the deadline is that of one run.
         work: Of the job, of one run, or the rate that is served.
@@ -70,8 +69,6 @@ class SearchedPhase:
     """One phase with every candidate priced.
 
     Attributes:
-        asked: What was asked.
-        search: Its candidates.
         held_s: Paid time of each machine, (num_candidates,).
         usd: Of the phase, (num_candidates,).
         stops: The cheapest candidate of each place that keeps the goal.

@@ -39,7 +39,6 @@ class DeviceSupport:
     """What software a device can use.
 
     Attributes:
-        device: Which.
         platform: Whose kernels it runs.
         precisions: Usable with the newest framework release.
         compilers: Likewise.
@@ -178,10 +177,7 @@ def why_unusable(
 ) -> Unusable | None:
     """What the device does not run of what is wanted; None where it runs one of each.
 
-    Args:
-        support: The device.
-        precisions: Wanted, any of them; empty wants none in particular, as below.
-        compilers: Wanted.
+    ``precisions``: wanted, any of them; empty wants none in particular, as below.
     """
     for option, wanted, runs in (
         ("precision", precisions, support.precisions),

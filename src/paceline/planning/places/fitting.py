@@ -44,7 +44,6 @@ class FittedCard:
     """A card, and what keeps it out of a machine.
 
     Attributes:
-        device: The card.
         reasons: Why it cannot be taken; empty where nothing known forbids it.
     """
 

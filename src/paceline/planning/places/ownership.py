@@ -28,7 +28,6 @@ class OwnershipFact:
 
     Attributes:
         category: Such as ``electricity`` or ``depreciation``.
-        item: What it is of.
         value: The figure, in ``unit``.
         unit: Such as ``usd_per_kwh`` or ``years``.
         low: Lower end where given.

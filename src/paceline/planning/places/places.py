@@ -76,7 +76,6 @@ class Rejection:
     """An offer that is not evaluated at all.
 
     Attributes:
-        offer: Which.
         kind: Why, as a word that groups.
         reason: Why, as a sentence.
     """

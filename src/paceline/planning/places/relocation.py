@@ -18,7 +18,6 @@ class Dataset:
     """Data that must be brought to wherever a model is developed or trained.
 
     Attributes:
-        size_bytes: All of it.
         at: The cloud where it lies; ``own`` for the user's own disks.
         bytes_per_s: Rate at which it leaves there.
         usd_per_byte_out: What leaving costs; None takes the catalogue's price.
@@ -100,10 +99,7 @@ def weights_usd(before: Stops, after: Stops, weights_bytes: FloatArray) -> Float
 
     A cloud whose price of traffic is not known adds nothing here; the answer says so.
 
-    Args:
-        before: Where they were trained.
-        after: Where they are served.
-        weights_bytes: Of each place before, (num_before,).
+    ``weights_bytes``: of each place before, (num_before,).
     """
     per_byte = np.array([traffic_out_usd_per_byte(cloud) or 0.0 for cloud in before.clouds])
     return np.asarray(_differ(before.clouds, after.clouds) * (per_byte * weights_bytes)[:, None])

@@ -12,7 +12,6 @@ class Detail:
     """What is told of one thing where a reader asks for it.
 
     Attributes:
-        title: What it is.
         lines: Sentences.
     """
 

@@ -30,7 +30,6 @@ class TracedPasses:
     Attributes:
         title: Model, task and settings.
         assumption: What is taken of the device's software; may be empty.
-        passes: One breakdown each.
         memory_courses: Of each pass.
         remedies: Of each pass: what would lower its peak.
         positions: Of each pass; empty without a device.

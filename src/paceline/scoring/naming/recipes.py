@@ -100,9 +100,7 @@ def _sharding(row: Row, degrees: Degrees, recipe: TrainingRecipe) -> str:
 def recipe_of(row: Row, device: str) -> TrainingRecipe:
     """What the software of a row does beside the degrees that it states.
 
-    Args:
-        row: The row.
-        device: ``Device.name`` that it means.
+    ``device``: ``Device.name`` that it means.
     """
     return training_recipe(
         row.framework,

@@ -42,7 +42,6 @@ class EngineTable:
     """One replica of an engine.
 
     Attributes:
-        times: Of its steps.
         batching: How it forms them.
         path_s: Way of a request to it and of its first token back.
         log_sigma: Standard deviation of the logarithm of its steps' times.

@@ -30,8 +30,6 @@ class Replicas:
 
     Attributes:
         job: Of one replica; its prompt is the context at which attention is predicted.
-        machine: Of one replica.
-        num_replicas: How many there are.
         limits: What their engine puts into a step; its own where None.
         most_ranks: Devices that can share a replica: those that a link joins in one machine.
     """

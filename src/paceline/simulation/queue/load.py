@@ -40,7 +40,6 @@ class Lengths:
     """Tokens of requests: their mean, and how far they spread.
 
     Attributes:
-        mean: Tokens.
         spread: Standard deviation over mean of a log-normal distribution; 0 makes all alike.
     """
 

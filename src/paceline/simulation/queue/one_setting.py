@@ -41,7 +41,6 @@ class Setting:
 
     Attributes:
         words: What it is changed to, as a sentence begins.
-        service: With it.
         keeps_answers: Whether answers stay what they are; a narrower format may change them.
     """
 
@@ -57,7 +56,6 @@ class Gain:
     Attributes:
         setting: What is changed.
         before_per_s: Requests that the service completes within its limits as it stands.
-        after_per_s: With the setting.
     """
 
     setting: Setting

@@ -62,7 +62,6 @@ class Batching:
         mixes_prompts: Whether a step that reads prompts writes tokens too.
         reserves_answers: Whether a request is admitted only if its whole answer has room.
         host_s: Of the host for each sequence of a step.
-        host_step_s: Of the host for each step.
         overlaps: Whether the host works beside the device.
         answers_whole: Whether a step answers its requests whole, however many tokens they have.
         beams: Answers that a search keeps of each request; they share its prompt.
@@ -118,8 +117,6 @@ class Timeline:
 
     Attributes:
         requests: What was asked.
-        arrival_s: When each came.
-        first_token_s: When its first token was there.
         finish_s: When its last was.
         num_preempted: Evictions from the cache.
     """

@@ -32,7 +32,6 @@ class Block:
     """Steps with one thing tried, of all ranks.
 
     Attributes:
-        name: What was tried.
         step_s: A step of the slowest rank, without what the training thread stood in line for a
             core behind other programs: what it would take on a calm machine.
         error_s: Standard error of that.
@@ -40,7 +39,6 @@ class Block:
         wall_s: A step by the clock.
         wait_s: Of a step, in waiting for batches.
         times: Steps of the script whose samples one of these has.
-        saves: Saves of a step.
     """
 
     name: str
