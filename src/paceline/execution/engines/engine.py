@@ -87,6 +87,15 @@ def main(serve):
         _leave(1)
 
 
+def described(framework, version, platform, devices, platform_version=None, **more):
+    """What a Python can run on, as every engine answers."""
+    return dict(
+        more, framework=framework, framework_version=version,
+        python_version=sys.version.split()[0], platform=platform,
+        platform_version=platform_version, devices=devices,
+    )  # fmt: skip
+
+
 def _leave(status):
     """End at once: a rank that failed must not wait in a collective for the others.
 

@@ -3,11 +3,11 @@
 Standard library, keras and its backend only.
 """
 
+import importlib
 import os
-import sys
 import time
 
-from engine import RequestError, about_cell, main, time_steps, unsupported
+from engine import RequestError, about_cell, described, main, time_steps, unsupported
 from keras_jobs import make_job
 
 
@@ -45,15 +45,10 @@ def describe(backend):
     """What this Python can run on."""
     import keras
 
-    return {
-        "framework": backend.name,
-        "framework_version": backend.version(),
-        "python_version": sys.version.split()[0],
-        "platform": backend.platform(),
-        "platform_version": None,
-        "devices": backend.devices(),
-        "note": "keras %s" % keras.__version__,
-    }
+    return described(
+        backend.name, backend.version(), backend.platform(), backend.devices(),
+        note="keras %s" % keras.__version__,
+    )  # fmt: skip
 
 
 def measure(keras, backend, request, progress):
@@ -123,21 +118,29 @@ def _keep_to(count):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
-class _TensorFlowBackend(object):
-    """Eager, as a graph, or through XLA; several devices by MirroredStrategy."""
+class _Backend(object):
+    """What Keras computes with.
 
-    name = "tensorflow"
-    compilers = ("compiled", "xla", "eager")
+    Attributes:
+        name: As records have it.
+        library: As it is imported.
+        compilers: What it can be asked for.
+    """
 
     def version(self):
         """Exact release."""
-        import tensorflow
-
-        return tensorflow.__version__
+        return importlib.import_module(self.library).__version__
 
     def platform(self):
         """What it runs on."""
         return "cuda" if self.devices() else "cpu"
+
+
+class _TensorFlowBackend(_Backend):
+    """Eager, as a graph, or through XLA; several devices by MirroredStrategy."""
+
+    name = library = "tensorflow"
+    compilers = ("compiled", "xla", "eager")
 
     def devices(self):
         """Names of the GPUs."""
@@ -228,17 +231,11 @@ class _TensorFlowBackend(object):
         return tf.function(function, jit_compile=request["compiler"] == "xla", autograph=False)
 
 
-class _JaxBackend(object):
+class _JaxBackend(_Backend):
     """Through XLA; several devices by sharding the batch."""
 
-    name = "jax"
+    name = library = "jax"
     compilers = ("xla",)
-
-    def version(self):
-        """Exact release."""
-        import jax
-
-        return jax.__version__
 
     def platform(self):
         """What it runs on."""
@@ -308,39 +305,25 @@ class _JaxBackend(object):
             logits, _ = model.stateless_call(state[0], state[1], batch[0], training=False)
             return state, logits
 
+        graded = jax.value_and_grad(loss, has_aux=True)
+
         def both(state, batch):
-            (value, _), gradients = jax.value_and_grad(loss, has_aux=True)(
-                state[0], state[1], *batch
-            )
+            (value, _), gradients = graded(state[0], state[1], *batch)
             return state, (value, gradients)
 
         def step(state, batch):
-            (value, other), gradients = jax.value_and_grad(loss, has_aux=True)(
-                state[0], state[1], *batch
-            )
+            (value, other), gradients = graded(state[0], state[1], *batch)
             trainable, slots = optimizer.stateless_apply(state[2], gradients, state[0])
             return (trainable, other, slots), value
 
         return {"forward": forward, "forward-backward": both, "step": step}[mode]
 
 
-class _TorchBackend(object):
+class _TorchBackend(_Backend):
     """Eager, or through torch.compile."""
 
-    name = "keras-torch"
+    name, library = "keras-torch", "torch"
     compilers = ("eager", "compiled")
-
-    def version(self):
-        """Exact release."""
-        import torch
-
-        return torch.__version__
-
-    def platform(self):
-        """What it runs on."""
-        import torch
-
-        return "cuda" if torch.cuda.is_available() else "cpu"
 
     def devices(self):
         """Names of the GPUs."""

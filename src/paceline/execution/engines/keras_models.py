@@ -4,6 +4,8 @@ Standard library and keras only; the same file serves TensorFlow, JAX and PyTorc
 Images are channels last, as TensorFlow and JAX want them on a CPU.
 """
 
+from functools import partial
+
 import keras
 from keras import layers
 
@@ -26,19 +28,15 @@ def mnist_cnn():
 
 def recurrent(cell):
     """Embedding, one recurrent layer, one dense layer: text classification."""
-
-    def build():
-        kinds = {"lstm": layers.LSTM, "gru": layers.GRU, "rnn": layers.SimpleRNN}
-        return keras.Sequential(
-            [
-                keras.Input((None,), dtype="int32"),
-                layers.Embedding(20000, 128),
-                kinds[cell](128),
-                layers.Dense(2),
-            ]
-        )
-
-    return build
+    kinds = {"lstm": layers.LSTM, "gru": layers.GRU, "rnn": layers.SimpleRNN}
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(20000, 128),
+            kinds[cell](128),
+            layers.Dense(2),
+        ]
+    )
 
 
 def alexnet():
@@ -72,19 +70,15 @@ def vgg16():
 
 def resnet(blocks, is_bottleneck):
     """A residual network; the stride is in the 3×3 convolution, as in torchvision."""
-
-    def build():
-        x = images = keras.Input((224, 224, 3))
-        x = _normed(x, 64, 7, stride=2, pad=3)
-        x = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(x))
-        for stage, depth in enumerate(blocks):
-            for number in range(depth):
-                stride = 2 if stage > 0 and number == 0 else 1
-                x = _block(x, 64 * 2**stage, stride, is_bottleneck)
-        x = layers.GlobalAveragePooling2D()(x)
-        return keras.Model(images, layers.Dense(1000)(x))
-
-    return build
+    x = images = keras.Input((224, 224, 3))
+    x = _normed(x, 64, 7, stride=2, pad=3)
+    x = layers.MaxPooling2D(3, 2)(layers.ZeroPadding2D(1)(x))
+    for stage, depth in enumerate(blocks):
+        for number in range(depth):
+            stride = 2 if stage > 0 and number == 0 else 1
+            x = _block(x, 64 * 2**stage, stride, is_bottleneck)
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(images, layers.Dense(1000)(x))
 
 
 def _block(x, width, stride, is_bottleneck):
@@ -117,12 +111,12 @@ def _normed(x, width, size, stride=1, pad=0, activation=True):
 #: name -> (builder, what one item is, shape of an item)
 ZOO = {
     "mnist-cnn": (mnist_cnn, "image", (28, 28, 1)),
-    "lstm": (recurrent("lstm"), "text", None),
-    "gru": (recurrent("gru"), "text", None),
+    "lstm": (partial(recurrent, "lstm"), "text", None),
+    "gru": (partial(recurrent, "gru"), "text", None),
     "alexnet": (alexnet, "image", (224, 224, 3)),
     "vgg16": (vgg16, "image", (224, 224, 3)),
-    "resnet18": (resnet((2, 2, 2, 2), False), "image", (224, 224, 3)),
-    "resnet34": (resnet((3, 4, 6, 3), False), "image", (224, 224, 3)),
-    "resnet50": (resnet((3, 4, 6, 3), True), "image", (224, 224, 3)),
-    "resnet101": (resnet((3, 4, 23, 3), True), "image", (224, 224, 3)),
+    "resnet18": (partial(resnet, (2, 2, 2, 2), False), "image", (224, 224, 3)),
+    "resnet34": (partial(resnet, (3, 4, 6, 3), False), "image", (224, 224, 3)),
+    "resnet50": (partial(resnet, (3, 4, 6, 3), True), "image", (224, 224, 3)),
+    "resnet101": (partial(resnet, (3, 4, 23, 3), True), "image", (224, 224, 3)),
 }

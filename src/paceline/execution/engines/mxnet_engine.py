@@ -3,12 +3,12 @@
 Standard library and mxnet (1.9.1 with NumPy 1.23.5) only.
 """
 
-import sys
 import time
 
 from engine import (
     RequestError,
     about_cell,
+    described,
     main,
     sample_inputs,
     time_steps,
@@ -48,14 +48,8 @@ def serve(request, progress):
 def describe(mxnet):
     """What this Python can run on."""
     num_gpus = mxnet.context.num_gpus()
-    return {
-        "framework": "mxnet",
-        "framework_version": mxnet.__version__,
-        "python_version": sys.version.split()[0],
-        "platform": "cuda" if num_gpus else "cpu",
-        "platform_version": None,
-        "devices": ["GPU %d" % i for i in range(num_gpus)],
-    }
+    names = ["GPU %d" % i for i in range(num_gpus)]
+    return described("mxnet", mxnet.__version__, "cuda" if num_gpus else "cpu", names)
 
 
 def measure(mxnet, request, progress):

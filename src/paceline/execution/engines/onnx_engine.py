@@ -4,13 +4,14 @@ Standard library, NumPy and whichever of the four this Python has. The model fil
 of the framework that exported it come with the request, so every engine's numbers are checked.
 """
 
-import sys
+import importlib
 import time
 
 from engine import (
     SEQUENCES,
     RequestError,
     about_cell,
+    described,
     main,
     sample_inputs,
     time_steps,
@@ -48,14 +49,7 @@ def serve(request, progress):
 
 def describe(engine):
     """What this Python can run on."""
-    return {
-        "framework": engine.name,
-        "framework_version": engine.version(),
-        "python_version": sys.version.split()[0],
-        "platform": engine.platform(),
-        "platform_version": None,
-        "devices": engine.devices(),
-    }
+    return described(engine.name, engine.version(), engine.platform(), engine.devices())
 
 
 def measure(engine, request, progress):
@@ -94,21 +88,40 @@ def difference(outputs, reference):
     return max(abs(float(outputs[i]) - value) for i, value in enumerate(reference)) / largest
 
 
-class _OnnxRuntime(object):
+class _Engine(object):
+    """A library that compiles a file, on the processor unless it says otherwise.
+
+    Attributes:
+        name: Of the library, as it is imported.
+        compilers: What it can be asked for.
+        places: Where it runs, its own first.
+    """
+
+    compilers = ("compiled",)
+    places = ("cpu",)
+
+    def __init__(self):
+        self.library = importlib.import_module(self.name)
+
+    def version(self):
+        """Exact release."""
+        return self.library.__version__
+
+    def platform(self):
+        """What it runs on."""
+        return self.places[0]
+
+    def devices(self):
+        """Devices beyond the CPU that the library tells of."""
+        return []
+
+
+class _OnnxRuntime(_Engine):
     """Graph optimisations off (``eager``) or all on."""
 
     name = "onnxruntime"
     compilers = ("compiled", "eager")
     places = ("cpu", "cuda")
-
-    def __init__(self):
-        import onnxruntime
-
-        self.library = onnxruntime
-
-    def version(self):
-        """Exact release."""
-        return self.library.__version__
 
     def platform(self):
         """What it runs on."""
@@ -165,25 +178,14 @@ class _OnnxRuntime(object):
         return numpy.ones(shape, dtype=dtype)
 
 
-class _OpenVino(object):
+class _OpenVino(_Engine):
     """Always compiled."""
 
     name = "openvino"
-    compilers = ("compiled",)
-    places = ("cpu",)
-
-    def __init__(self):
-        import openvino
-
-        self.library = openvino
 
     def version(self):
-        """Exact release."""
+        """Release without the build behind it."""
         return self.library.__version__.split("-")[0]
-
-    def platform(self):
-        """What it runs on."""
-        return "cpu"
 
     def devices(self):
         """Devices beyond the CPU."""
@@ -205,29 +207,10 @@ class _OpenVino(object):
         return run, lambda: None
 
 
-class _Tvm(object):
+class _Tvm(_Engine):
     """Imported into Relax and compiled with its standard pipeline, untuned."""
 
     name = "tvm"
-    compilers = ("compiled",)
-    places = ("cpu",)
-
-    def __init__(self):
-        import tvm
-
-        self.library = tvm
-
-    def version(self):
-        """Exact release."""
-        return self.library.__version__
-
-    def platform(self):
-        """What it runs on."""
-        return "cpu"
-
-    def devices(self):
-        """Devices beyond the CPU."""
-        return []
 
     def load(self, request, inputs):
         """The callable that is timed, and one that waits for it."""
@@ -257,29 +240,12 @@ def _tvm_target(tvm):
         return tvm.target.Target("llvm")
 
 
-class _TensorRt(object):
-    """An engine built from the ONNX file, on the first GPU."""
+class _TensorRt(_Engine):
+    """An engine built from the ONNX file, on the first GPU, which the driver tells of."""
 
     name = "tensorrt"
     compilers = ("tensorrt",)
     places = ("cuda",)
-
-    def __init__(self):
-        import tensorrt
-
-        self.library = tensorrt
-
-    def version(self):
-        """Exact release."""
-        return self.library.__version__
-
-    def platform(self):
-        """What it runs on."""
-        return "cuda"
-
-    def devices(self):
-        """GPUs are told by the driver, not by TensorRT."""
-        return []
 
     def load(self, request, inputs):
         """The callable that is timed, and one that waits for it."""

@@ -3,9 +3,7 @@
 Standard library, NumPy and pyopencl only. Two kernels: a tiled matrix product and a triad.
 """
 
-import sys
-
-from engine import RequestError, main, time_steps
+from engine import RequestError, described, main, time_steps
 
 _TILE = 16
 SOURCE = """
@@ -40,14 +38,10 @@ def serve(request, progress):
     except ImportError as error:
         raise RequestError("no-framework", "this Python has no pyopencl (%s)" % error) from None
     device = choose_device(cl, request.get("device"))
-    answer = {
-        "framework": "opencl",
-        "framework_version": device.version.strip(),
-        "python_version": sys.version.split()[0],
-        "platform": device.platform.name,
-        "platform_version": device.platform.version,
-        "devices": [device.name.strip()],
-    }
+    answer = described(
+        "opencl", device.version.strip(), device.platform.name, [device.name.strip()],
+        platform_version=device.platform.version,
+    )  # fmt: skip
     if request["action"] == "hello":
         return answer
     queue = cl.CommandQueue(cl.Context([device]))

@@ -13,7 +13,16 @@ import os
 import sys
 import time
 
-from engine import SEQUENCES, RequestError, about_cell, main, sample_inputs, time_steps, unsupported
+from engine import (
+    SEQUENCES,
+    RequestError,
+    about_cell,
+    described,
+    main,
+    sample_inputs,
+    time_steps,
+    unsupported,
+)
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 COMPILERS = ("eager", "compiled")
@@ -45,14 +54,11 @@ def describe(torch):
     """What this Python can run on."""
     has_cuda = torch.cuda.is_available()
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "framework": "torch",
-        "framework_version": torch.__version__,
-        "python_version": sys.version.split()[0],
-        "platform": ("rocm" if torch.version.hip else "cuda") if has_cuda else "cpu",
-        "platform_version": (torch.version.hip or torch.version.cuda) if has_cuda else None,
-        "devices": names,
-    }
+    kind, release = "rocm" if torch.version.hip else "cuda", torch.version.hip or torch.version.cuda
+    return described(
+        "torch", torch.__version__, kind if has_cuda else "cpu", names,
+        platform_version=release if has_cuda else None,
+    )  # fmt: skip
 
 
 def measure(torch, request, progress):

@@ -4,6 +4,8 @@ Standard library and torch only. Definitions after the reference of Keras 3 (ker
 read 2026-11-23). Tensors have Keras's own order of dims.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from keras_context import activated, normed_batch, refused
@@ -75,32 +77,24 @@ def _width(layer, x):
     return x.shape[-1] if _is_last(layer) else x.shape[1]
 
 
-def convolved(rank):
+def convolved(rank, layer, x):
     """A convolution of ``rank`` dims."""
-
-    def run(layer, x):
-        kernel, stride = layer.wholes("kernel_size", rank), layer.wholes("strides", rank)
-        dilation, groups = layer.wholes("dilation_rate", rank), layer.whole("groups", 1)
-        filters = layer.whole("filters")
-        weight = layer.weight("kernel", (filters, _width(layer, x) // groups, *kernel))
-        bias = layer.weight("bias", (filters,)) if layer.get("use_bias", True) else None
-        made = layer.run(
-            convolution, x, weight, bias, stride=stride, dilation=dilation, groups=groups,
-            padding=_padding(layer, kernel, dilation), is_last=_is_last(layer),
-        )  # fmt: skip
-        return activated(layer, made, layer.get("activation"))
-
-    return run
+    kernel, stride = layer.wholes("kernel_size", rank), layer.wholes("strides", rank)
+    dilation, groups = layer.wholes("dilation_rate", rank), layer.whole("groups", 1)
+    filters = layer.whole("filters")
+    weight = layer.weight("kernel", (filters, _width(layer, x) // groups, *kernel))
+    bias = layer.weight("bias", (filters,)) if layer.get("use_bias", True) else None
+    made = layer.run(
+        convolution, x, weight, bias, stride=stride, dilation=dilation, groups=groups,
+        padding=_padding(layer, kernel, dilation), is_last=_is_last(layer),
+    )  # fmt: skip
+    return activated(layer, made, layer.get("activation"))
 
 
-def depthwise(rank):
+def depthwise(rank, layer, x):
     """A convolution of each channel alone."""
-
-    def run(layer, x):
-        made = _by_channel(layer, x, rank, layer.get("use_bias", True))
-        return activated(layer, made, layer.get("activation"))
-
-    return run
+    made = _by_channel(layer, x, rank, layer.get("use_bias", True))
+    return activated(layer, made, layer.get("activation"))
 
 
 def _by_channel(layer, x, rank, has_bias):
@@ -115,90 +109,66 @@ def _by_channel(layer, x, rank, has_bias):
     )  # fmt: skip
 
 
-def separable(rank):
+def separable(rank, layer, x):
     """A convolution of each channel alone, then a dense one of each place."""
-
-    def run(layer, x):
-        x = _by_channel(layer, x, rank, has_bias=False)
-        filters, ones = layer.whole("filters"), (1,) * rank
-        weight = layer.weight("pointwise_kernel", (filters, _width(layer, x), *ones))
-        bias = layer.weight("bias", (filters,)) if layer.get("use_bias", True) else None
-        made = layer.run(
-            convolution, x, weight, bias, stride=ones, dilation=ones, padding=[(0, 0)] * rank,
-            is_last=_is_last(layer),
-        )  # fmt: skip
-        return activated(layer, made, layer.get("activation"))
-
-    return run
+    x = _by_channel(layer, x, rank, has_bias=False)
+    filters, ones = layer.whole("filters"), (1,) * rank
+    weight = layer.weight("pointwise_kernel", (filters, _width(layer, x), *ones))
+    bias = layer.weight("bias", (filters,)) if layer.get("use_bias", True) else None
+    made = layer.run(
+        convolution, x, weight, bias, stride=ones, dilation=ones, padding=[(0, 0)] * rank,
+        is_last=_is_last(layer),
+    )  # fmt: skip
+    return activated(layer, made, layer.get("activation"))
 
 
-def convolved_back(rank):
+def convolved_back(rank, layer, x):
     """A transposed convolution: ``same`` multiplies the extents by the strides."""
-
-    def run(layer, x):
-        kernel, stride = layer.wholes("kernel_size", rank), layer.wholes("strides", rank)
-        dilation, filters = layer.wholes("dilation_rate", rank), layer.whole("filters")
-        weight = layer.weight("kernel", (_width(layer, x), filters, *kernel))
-        bias = layer.weight("bias", (filters,)) if layer.get("use_bias", True) else None
-        spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
-        same = layer.get("padding") == "same"
-        cut = [max(0, s - t) if same else 0 for s, t in zip(spans, stride)]
-        more = [c % 2 if same else 0 for c in cut]
-        more = [max(m, t - s) if t > s else m for m, s, t in zip(more, spans, stride)]
-        made = layer.run(
-            transposed_convolution, x, weight, bias, stride=stride, dilation=dilation,
-            pads=tuple((c + 1) // 2 for c in cut), more=tuple(more), is_last=_is_last(layer),
-        )  # fmt: skip
-        return activated(layer, made, layer.get("activation"))
-
-    return run
+    kernel, stride = layer.wholes("kernel_size", rank), layer.wholes("strides", rank)
+    dilation, filters = layer.wholes("dilation_rate", rank), layer.whole("filters")
+    weight = layer.weight("kernel", (_width(layer, x), filters, *kernel))
+    bias = layer.weight("bias", (filters,)) if layer.get("use_bias", True) else None
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    same = layer.get("padding") == "same"
+    cut = [max(0, s - t) if same else 0 for s, t in zip(spans, stride)]
+    more = [c % 2 if same else 0 for c in cut]
+    more = [max(m, t - s) if t > s else m for m, s, t in zip(more, spans, stride)]
+    made = layer.run(
+        transposed_convolution, x, weight, bias, stride=stride, dilation=dilation,
+        pads=tuple((c + 1) // 2 for c in cut), more=tuple(more), is_last=_is_last(layer),
+    )  # fmt: skip
+    return activated(layer, made, layer.get("activation"))
 
 
-def pools(kind, rank):
+def pools(kind, rank, layer, x):
     """The maximum or the mean of windows."""
-
-    def run(layer, x):
-        size = layer.wholes("pool_size", rank, 2)
-        stride = layer.wholes("strides", rank) if layer.get("strides") else size
-        return layer.run(
-            pooled, x, kind=kind, size=size, stride=stride, is_last=_is_last(layer),
-            padding=_padding(layer, size, (1,) * rank),
-        )  # fmt: skip
-
-    return run
+    size = layer.wholes("pool_size", rank, 2)
+    stride = layer.wholes("strides", rank) if layer.get("strides") else size
+    return layer.run(
+        pooled, x, kind=kind, size=size, stride=stride, is_last=_is_last(layer),
+        padding=_padding(layer, size, (1,) * rank),
+    )  # fmt: skip
 
 
-def pools_all(kind, rank):
+def pools_all(kind, rank, layer, x):
     """The maximum or the mean of all places."""
-
-    def run(layer, x):
-        first = 1 if _is_last(layer) else 2
-        axes, keep = tuple(range(first, first + rank)), bool(layer.get("keepdims"))
-        function = torch.mean if kind == "mean" else torch.amax
-        return layer.run(lambda a: function(a, dim=axes, keepdim=keep), x)
-
-    return run
+    first = 1 if _is_last(layer) else 2
+    axes, keep = tuple(range(first, first + rank)), bool(layer.get("keepdims"))
+    function = torch.mean if kind == "mean" else torch.amax
+    return layer.run(lambda a: function(a, dim=axes, keepdim=keep), x)
 
 
-def pools_to(kind, rank):
-    """The maximum or the mean of so many windows that ``output_size`` comes out."""
-    functions = {
-        "mean": (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d),
-        "max": (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d),
-    }
+def pools_to(kind, rank, layer, x):
+    """The maximum (``max``) or mean (``avg``) of so many windows that ``output_size`` comes out."""
+    size, is_last = layer.wholes("output_size", rank), _is_last(layer)
+    function = getattr(F, "adaptive_%s_pool%dd" % (kind, rank))
 
-    def run(layer, x):
-        size, is_last = layer.wholes("output_size", rank), _is_last(layer)
-        function = functions[kind][rank - 1]
+    def call(a):
+        a = channels_first(a) if is_last else a
+        made = function(a, size if rank > 1 else size[0])
+        return channels_last(made) if is_last else made
 
-        def call(a):
-            a = channels_first(a) if is_last else a
-            made = function(a, size if rank > 1 else size[0])
-            return channels_last(made) if is_last else made
-
-        return layer.run(call, x)
-
-    return run
+    return layer.run(call, x)
 
 
 def batch_normalization(layer, x):
@@ -306,14 +276,10 @@ def softmax_layer(layer, x):
     return layer.run(lambda a, *_masks: torch.softmax(a, dim=axis), x)
 
 
-def one_function(function, **settings):
+def one_function(function, layer, x, *_more, **settings):
     """A layer that is one function of torch; ``settings`` are (key, default) of its arguments."""
-
-    def run(layer, x, *_more):
-        named = {key: layer.get(*given) for key, given in settings.items()}
-        return layer.run(function, x, **named)
-
-    return run
+    named = {key: layer.get(*given) for key, given in settings.items()}
+    return layer.run(function, x, **named)
 
 
 def activation(layer, x):
@@ -363,50 +329,38 @@ def _sides(layer, rank, key):
     return pairs
 
 
-def zero_padding(rank):
+def zero_padding(rank, layer, x):
     """Zeros around."""
-
-    def run(layer, x):
-        flat = [n for pair in reversed(_sides(layer, rank, "padding")) for n in pair]
-        around = [0, 0, *flat] if _is_last(layer) else flat
-        return layer.run(lambda a: F.pad(a, around), x)
-
-    return run
+    flat = [n for pair in reversed(_sides(layer, rank, "padding")) for n in pair]
+    around = [0, 0, *flat] if _is_last(layer) else flat
+    return layer.run(lambda a: F.pad(a, around), x)
 
 
-def cropping(rank):
+def cropping(rank, layer, x):
     """Less around."""
+    pairs, first = _sides(layer, rank, "cropping"), 1 if _is_last(layer) else 2
 
-    def run(layer, x):
-        pairs, first = _sides(layer, rank, "cropping"), 1 if _is_last(layer) else 2
+    def call(a):
+        for dim, (before, after) in enumerate(pairs, first):
+            a = a.narrow(dim, before, a.shape[dim] - before - after)
+        return a
 
-        def call(a):
-            for dim, (before, after) in enumerate(pairs, first):
-                a = a.narrow(dim, before, a.shape[dim] - before - after)
-            return a
-
-        return layer.run(call, x)
-
-    return run
+    return layer.run(call, x)
 
 
-def upsampling(rank):
+def upsampling(rank, layer, x):
     """Every place several times, or interpolated."""
+    size = layer.wholes("size", rank, 2)
+    mode = layer.get("interpolation", "nearest")
+    mode = {"bilinear": "bilinear", "bicubic": "bicubic"}.get(mode, "nearest")
 
-    def run(layer, x):
-        size = layer.wholes("size", rank, 2)
-        mode = layer.get("interpolation", "nearest")
-        mode = {"bilinear": "bilinear", "bicubic": "bicubic"}.get(mode, "nearest")
+    def call(a):
+        a = channels_first(a) if _is_last(layer) else a
+        extents = [n * k for n, k in zip(a.shape[2:], size)]
+        made = F.interpolate(a, size=extents, mode=mode)
+        return channels_last(made) if _is_last(layer) else made
 
-        def call(a):
-            a = channels_first(a) if _is_last(layer) else a
-            extents = [n * k for n, k in zip(a.shape[2:], size)]
-            made = F.interpolate(a, size=extents, mode=mode)
-            return channels_last(made) if _is_last(layer) else made
-
-        return layer.run(call, x)
-
-    return run
+    return layer.run(call, x)
 
 
 def resizing(layer, x):
@@ -423,21 +377,17 @@ def center_crop(layer, x):
     return layer.run(lambda a: a.narrow(1, 0, height).narrow(2, 0, width), x)
 
 
-def merged(function):
+def merged(function, layer, *xs):
     """Several tensors of one shape, two by two."""
-
-    def run(layer, *xs):
-        made = xs[0]
-        for x in xs[1:]:
-            made = layer.run(function, made, x)
-        return made
-
-    return run
+    made = xs[0]
+    for x in xs[1:]:
+        made = layer.run(function, made, x)
+    return made
 
 
 def averaged(layer, *xs):
     """The mean of several tensors."""
-    made = merged(torch.add)(layer, *xs)
+    made = merged(torch.add, layer, *xs)
     return layer.run(torch.div, made, len(xs))
 
 
@@ -485,28 +435,28 @@ def spread(layer, x):
 
 
 def _table(make, *names):
-    return {name % rank: make(rank) for name in names for rank in (1, 2, 3)}
+    return {name % rank: partial(make, rank) for name in names for rank in (1, 2, 3)}
 
 
 LAYERS = {
     "Dense": dense, "EinsumDense": einsum_dense, "Embedding": embedding,
     **_table(convolved, "Conv%dD", "Convolution%dD"),
     **_table(convolved_back, "Conv%dDTranspose", "Convolution%dDTranspose"),
-    **{"DepthwiseConv%dD" % n: depthwise(n) for n in (1, 2)},
-    **{"SeparableConv%dD" % n: separable(n) for n in (1, 2)},
-    **_table(lambda n: pools("max", n), "MaxPooling%dD", "MaxPool%dD"),
-    **_table(lambda n: pools("mean", n), "AveragePooling%dD", "AvgPool%dD"),
-    **_table(lambda n: pools_all("max", n), "GlobalMaxPooling%dD", "GlobalMaxPool%dD"),
-    **_table(lambda n: pools_all("mean", n), "GlobalAveragePooling%dD", "GlobalAvgPool%dD"),
-    **_table(lambda n: pools_to("max", n), "AdaptiveMaxPooling%dD"),
-    **_table(lambda n: pools_to("mean", n), "AdaptiveAveragePooling%dD"),
+    **{"DepthwiseConv%dD" % n: partial(depthwise, n) for n in (1, 2)},
+    **{"SeparableConv%dD" % n: partial(separable, n) for n in (1, 2)},
+    **_table(partial(pools, "max"), "MaxPooling%dD", "MaxPool%dD"),
+    **_table(partial(pools, "mean"), "AveragePooling%dD", "AvgPool%dD"),
+    **_table(partial(pools_all, "max"), "GlobalMaxPooling%dD", "GlobalMaxPool%dD"),
+    **_table(partial(pools_all, "mean"), "GlobalAveragePooling%dD", "GlobalAvgPool%dD"),
+    **_table(partial(pools_to, "max"), "AdaptiveMaxPooling%dD"),
+    **_table(partial(pools_to, "avg"), "AdaptiveAveragePooling%dD"),
     "BatchNormalization": batch_normalization, "LayerNormalization": layer_normalization,
     "GroupNormalization": group_normalization, "RMSNormalization": rms_normalization,
-    "UnitNormalization": one_function(lambda a: F.normalize(a, dim=-1)),
+    "UnitNormalization": partial(one_function, lambda a: F.normalize(a, dim=-1)),
     "Normalization": normalization, "Rescaling": rescaling, "Discretization": nothing,
     "CategoryEncoding": spread,
     "Activation": activation, "ReLU": rectified, "PReLU": parametric, "Softmax": softmax_layer,
-    "ELU": one_function(F.elu), "LeakyReLU": one_function(F.leaky_relu),
+    "ELU": partial(one_function, F.elu), "LeakyReLU": partial(one_function, F.leaky_relu),
     "Identity": nothing, "Masking": nothing, "ActivityRegularization": nothing,
     "LayerScale": layer_scale,
     "CustomScaleLayer": scaled_sum,
@@ -514,7 +464,8 @@ LAYERS = {
     **_table(zero_padding, "ZeroPadding%dD"), **_table(cropping, "Cropping%dD"),
     **_table(upsampling, "UpSampling%dD"), "Resizing": resizing, "CenterCrop": center_crop,
     "RandomCrop": center_crop,
-    "Add": merged(torch.add), "Subtract": merged(torch.sub), "Multiply": merged(torch.mul),
-    "Maximum": merged(torch.maximum), "Minimum": merged(torch.minimum), "Average": averaged,
-    "Concatenate": concatenated, "Dot": dotted,
+    "Add": partial(merged, torch.add), "Subtract": partial(merged, torch.sub),
+    "Multiply": partial(merged, torch.mul), "Maximum": partial(merged, torch.maximum),
+    "Minimum": partial(merged, torch.minimum), "Average": averaged, "Concatenate": concatenated,
+    "Dot": dotted,
 }  # fmt: skip

@@ -3,22 +3,20 @@
 Standard library and torch only.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from keras_context import ACTIVATIONS
 
 
-def _over(function):
+def _over(function, layer, x, axis=None, keepdims=False):
     """A reduction with Keras's ``axis`` and ``keepdims``."""
-
-    def run(layer, x, axis=None, keepdims=False):
-        axis = layer.get("axis", axis)
-        dims = list(range(len(x.shape))) if axis is None else axis
-        dims = [dims] if isinstance(dims, int) else list(dims)
-        keep = bool(layer.get("keepdims", keepdims))
-        return layer.run(lambda a: function(a, dim=dims, keepdim=keep), x)
-
-    return run
+    axis = layer.get("axis", axis)
+    dims = list(range(len(x.shape))) if axis is None else axis
+    dims = [dims] if isinstance(dims, int) else list(dims)
+    keep = bool(layer.get("keepdims", keepdims))
+    return layer.run(lambda a: function(a, dim=dims, keepdim=keep), x)
 
 
 def _plain(function):
@@ -39,14 +37,10 @@ def _transpose(layer, x, axes=None):
     return layer.run(lambda a: a.permute(order), x)
 
 
-def _along(function):
+def _along(function, layer, *xs, axis=0):
     """Several tensors in a list, joined along ``axis``."""
-
-    def run(layer, *xs, axis=0):
-        axis = layer.get("axis", axis)
-        return layer.run(lambda *all_of: function(all_of, dim=axis), *xs)
-
-    return run
+    axis = layer.get("axis", axis)
+    return layer.run(lambda *all_of: function(all_of, dim=axis), *xs)
 
 
 def _expand(layer, x, axis=None):
@@ -113,11 +107,13 @@ _ONE = {
 }  # fmt: skip
 OPERATIONS = {
     **{name: _plain(function) for name, function in {**_TWO, **_ONE}.items()},
-    "Mean": _over(torch.mean), "Sum": _over(torch.sum), "Max": _over(torch.amax),
-    "Min": _over(torch.amin), "Var": _over(torch.var), "Std": _over(torch.std),
-    "Logsumexp": _over(torch.logsumexp),
-    "Reshape": _reshape, "Transpose": _transpose, "Concatenate": _along(torch.cat),
-    "Stack": _along(torch.stack), "ExpandDims": _expand, "Squeeze": _squeeze, "GetItem": _item,
+    "Mean": partial(_over, torch.mean), "Sum": partial(_over, torch.sum),
+    "Max": partial(_over, torch.amax), "Min": partial(_over, torch.amin),
+    "Var": partial(_over, torch.var), "Std": partial(_over, torch.std),
+    "Logsumexp": partial(_over, torch.logsumexp),
+    "Reshape": _reshape, "Transpose": _transpose, "Concatenate": partial(_along, torch.cat),
+    "Stack": partial(_along, torch.stack), "ExpandDims": _expand, "Squeeze": _squeeze,
+    "GetItem": _item,
     "Softmax": _softmax, "LogSoftmax": _plain(ACTIVATIONS["log_softmax"]), "Cast": _cast,
     "Normalize": _normalized,
 }  # fmt: skip

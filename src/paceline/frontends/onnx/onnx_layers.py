@@ -5,6 +5,7 @@ function of the same layer; where weights lie in another order (gates), only siz
 """
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -213,11 +214,8 @@ def _power_pool(call, x):
     return _AVERAGE[x.ndim - 2](x, kernel, strides, pads).mul(math.prod(kernel)).pow(1.0 / power)
 
 
-def _over_all(function):
-    def run(call, x):
-        return function(call.on_meta(x), list(range(2, x.ndim)))
-
-    return run
+def _over_all(function, call, x):
+    return function(call.on_meta(x), list(range(2, x.ndim)))
 
 
 def _unpool(call, x, places, *_):
@@ -309,25 +307,23 @@ def _fourier(call, x, *_):
     return made
 
 
-def _recurrent(gates, function, has_cell):
+def _recurrent(
+    gates, function, has_cell, call, x, weight, recurrence, bias=None, lengths=None, *states
+):
     """One op for all steps, as an engine runs it."""
-
-    def run(call, x, weight, recurrence, bias=None, lengths=None, *states):
-        x, weight, recurrence, bias = (call.on_meta(o) for o in (x, weight, recurrence, bias))
-        is_batch_first = call.attribute("layout", 0)
-        x = x.transpose(0, 1) if is_batch_first else x
-        directions, hidden = weight.shape[0], recurrence.shape[-1]
-        if tuple(recurrence.shape) != (directions, gates * hidden, hidden):
-            raise Refused("its node %s has weights of other sizes" % call.title(), "onnx-node")
-        shape = (directions, x.shape[1], hidden)
-        given = [_state(call, one, shape, x, is_batch_first) for one in states[: 1 + has_cell]]
-        given += [x.new_zeros(shape) for _ in range(1 + has_cell - len(given))]
-        flat = _flat_weights(weight, recurrence, bias, gates * hidden)
-        state, trains = tuple(given) if has_cell else given[0], weight.requires_grad
-        made = function(x, state, flat, bias is not None, 1, 0.0, trains, directions == 2, False)
-        return _in_the_order_of_onnx(made, directions, hidden, is_batch_first)
-
-    return run
+    x, weight, recurrence, bias = (call.on_meta(o) for o in (x, weight, recurrence, bias))
+    is_batch_first = call.attribute("layout", 0)
+    x = x.transpose(0, 1) if is_batch_first else x
+    directions, hidden = weight.shape[0], recurrence.shape[-1]
+    if tuple(recurrence.shape) != (directions, gates * hidden, hidden):
+        raise Refused("its node %s has weights of other sizes" % call.title(), "onnx-node")
+    shape = (directions, x.shape[1], hidden)
+    given = [_state(call, one, shape, x, is_batch_first) for one in states[: 1 + has_cell]]
+    given += [x.new_zeros(shape) for _ in range(1 + has_cell - len(given))]
+    flat = _flat_weights(weight, recurrence, bias, gates * hidden)
+    state, trains = tuple(given) if has_cell else given[0], weight.requires_grad
+    made = function(x, state, flat, bias is not None, 1, 0.0, trains, directions == 2, False)
+    return _in_the_order_of_onnx(made, directions, hidden, is_batch_first)
 
 
 def _state(call, state, shape, x, is_batch_first):
@@ -360,7 +356,7 @@ def _in_the_order_of_onnx(made, directions, hidden, is_batch_first):
 def _plain_recurrent(call, x, *rest):
     names = call.attribute("activations") or ["Tanh"]
     function = torch.rnn_relu if names[0] == "Relu" else torch.rnn_tanh
-    return _recurrent(1, function, 0)(call, x, *rest)
+    return _recurrent(1, function, 0, call, x, *rest)
 
 
 def _attention(call, query, key, value, mask=None, past_key=None, past_value=None, *_):
@@ -427,9 +423,11 @@ OPERATORS = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "LpPool": _power_pool,
-    "GlobalAveragePool": _over_all(lambda x, axes: x.mean(axes, keepdim=True)),
-    "GlobalMaxPool": _over_all(lambda x, axes: x.amax(axes, keepdim=True)),
-    "GlobalLpPool": _over_all(lambda x, axes: torch.linalg.vector_norm(x, 2, axes, keepdim=True)),
+    "GlobalAveragePool": partial(_over_all, lambda x, axes: x.mean(axes, keepdim=True)),
+    "GlobalMaxPool": partial(_over_all, lambda x, axes: x.amax(axes, keepdim=True)),
+    "GlobalLpPool": partial(
+        _over_all, lambda x, axes: torch.linalg.vector_norm(x, 2, axes, keepdim=True)
+    ),
     "MaxUnpool": _unpool,
     "Resize": _resize,
     "Upsample": _resize,
@@ -437,8 +435,8 @@ OPERATORS = {
     "AffineGrid": _affine_grid,
     "RoiAlign": _regions,
     "DFT": _fourier,
-    "LSTM": _recurrent(4, torch.lstm, 1),
-    "GRU": _recurrent(3, torch.gru, 0),
+    "LSTM": partial(_recurrent, 4, torch.lstm, 1),
+    "GRU": partial(_recurrent, 3, torch.gru, 0),
     "RNN": _plain_recurrent,
     "Attention": _attention,
     "RotaryEmbedding": _rotary,

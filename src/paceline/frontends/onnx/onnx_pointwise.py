@@ -3,8 +3,8 @@
 Standard library and torch only. Each is a function of the call and its inputs.
 """
 
-import functools
 import math
+from functools import partial, reduce
 
 import torch
 import torch.nn.functional as F
@@ -67,12 +67,9 @@ def _paired(call, x, y):
     return (call.on_meta(x) if y.ndim == 0 or call.op == "Pow" else x), y
 
 
-def _set(function, settings):
-    def run(call, x):
-        given = [call.attribute(name, default) for name, default in settings]
-        return call.compute(lambda one: function(one, *given), x)
-
-    return run
+def _set(function, settings, call, x):
+    given = [call.attribute(name, default) for name, default in settings]
+    return call.compute(lambda one: function(one, *given), x)
 
 
 def _divide(call, x, y):
@@ -104,13 +101,10 @@ def _clip(call, x, *_):
     return call.compute(lambda one: torch.clamp(one, low, high), x)
 
 
-def _variadic(function):
-    def run(call, *tensors):
-        if len(tensors) == 1:
-            return tensors[0]
-        return functools.reduce(lambda x, y: call.compute(function, *_whole(call, x, y)), tensors)
-
-    return run
+def _variadic(function, call, *tensors):
+    if len(tensors) == 1:
+        return tensors[0]
+    return reduce(lambda x, y: call.compute(function, *_whole(call, x, y)), tensors)
 
 
 def _whole(call, x, y):
@@ -119,7 +113,7 @@ def _whole(call, x, y):
 
 
 def _mean(call, *tensors):
-    return call.compute(lambda one: one / len(tensors), _variadic(torch.add)(call, *tensors))
+    return call.compute(lambda one: one / len(tensors), _variadic(torch.add, call, *tensors))
 
 
 def _where(call, condition, x, y):
@@ -180,16 +174,11 @@ def _axes(call, x):
     return axes
 
 
-def _reduction(function):
-    def run(call, x, *_):
-        axes, keeps = _axes(call, x), bool(call.attribute("keepdims", 1))
-        if axes is None:
-            return x
-        if x.ndim == 0:
-            return x
-        return call.compute(lambda one: function(one, axes, keeps), x)
-
-    return run
+def _reduction(function, call, x, *_):
+    axes, keeps = _axes(call, x), bool(call.attribute("keepdims", 1))
+    if axes is None or x.ndim == 0:
+        return x
+    return call.compute(lambda one: function(one, axes, keeps), x)
 
 
 def _product(x, axes, keeps):
@@ -213,27 +202,21 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
-def _place_of_extreme(function):
-    def run(call, x):
-        axis, keeps = call.attribute("axis", 0), bool(call.attribute("keepdims", 1))
-        return call.compute(lambda one: function(one, axis, keepdim=keeps), x)
-
-    return run
+def _place_of_extreme(function, call, x):
+    axis, keeps = call.attribute("axis", 0), bool(call.attribute("keepdims", 1))
+    return call.compute(lambda one: function(one, axis, keepdim=keeps), x)
 
 
-def _softmax(function):
-    def run(call, x):
-        """Along one axis; before opset 13 over all axes from there on, as one."""
-        newest = call.opset >= 13
-        axis = call.attribute("axis", -1 if newest else 1)
-        if newest or axis in (-1, x.ndim - 1):
-            return call.compute(lambda one: function(one, axis), x)
-        # Older opsets flatten from the axis on.
-        axis %= x.ndim
-        rows = math.prod(x.shape[:axis])
-        return call.compute(lambda one: function(one.reshape(rows, -1), 1).reshape(x.shape), x)
-
-    return run
+def _softmax(function, call, x):
+    """Along one axis; before opset 13 over all axes from there on, as one."""
+    newest = call.opset >= 13
+    axis = call.attribute("axis", -1 if newest else 1)
+    if newest or axis in (-1, x.ndim - 1):
+        return call.compute(lambda one: function(one, axis), x)
+    # Older opsets flatten from the axis on.
+    axis %= x.ndim
+    rows = math.prod(x.shape[:axis])
+    return call.compute(lambda one: function(one.reshape(rows, -1), 1).reshape(x.shape), x)
 
 
 def _hardmax(call, x):
@@ -242,14 +225,11 @@ def _hardmax(call, x):
     return torch.zeros_like(x).scatter(axis, x.argmax(axis, keepdim=True), 1.0)
 
 
-def _cumulated(function):
-    def run(call, x, *_):
-        axis = call.ints(1)[0]
-        is_reversed = call.attribute("reverse", 0)
-        made = call.compute(lambda one: function(one, axis), x)
-        return call.compute(lambda one: one.flip(axis), made) if is_reversed else made
-
-    return run
+def _cumulated(function, call, x, *_):
+    axis = call.ints(1)[0]
+    is_reversed = call.attribute("reverse", 0)
+    made = call.compute(lambda one: function(one, axis), x)
+    return call.compute(lambda one: one.flip(axis), made) if is_reversed else made
 
 
 def _dropout(call, x, *_):
@@ -261,23 +241,17 @@ def _dropout(call, x, *_):
     return F.dropout(call.on_meta(x), ratio, True), torch.ones(1, dtype=torch.bool)
 
 
-def _random_like(function):
-    def run(call, x):
-        code = call.attribute("dtype")
-        dtype = x.dtype if code is None else getattr(torch, dtype_of(code))
-        return function(call.on_meta(x), dtype=dtype)
-
-    return run
+def _random_like(function, call, x):
+    code = call.attribute("dtype")
+    dtype = x.dtype if code is None else getattr(torch, dtype_of(code))
+    return function(call.on_meta(x), dtype=dtype)
 
 
-def _random(function):
-    def run(call):
-        from onnx_model import checked
+def _random(function, call):
+    from onnx_model import checked
 
-        dtype = getattr(torch, dtype_of(call.attribute("dtype", 1)))
-        return function(checked(call.attribute("shape", [])), dtype=dtype, device="meta")
-
-    return run
+    dtype = getattr(torch, dtype_of(call.attribute("dtype", 1)))
+    return function(checked(call.attribute("shape", [])), dtype=dtype, device="meta")
 
 
 def _bernoulli(call, x):
@@ -316,16 +290,16 @@ def _refused(call, *_):
 OPERATORS = {
     **{name: _unary(function) for name, function in _UNARY.items()},
     **{name: _binary(function) for name, function in _BINARY.items()},
-    **{name: _set(*one) for name, one in _SET.items()},
-    **{name: _reduction(function) for name, function in _REDUCTIONS.items()},
+    **{name: partial(_set, *one) for name, one in _SET.items()},
+    **{name: partial(_reduction, function) for name, function in _REDUCTIONS.items()},
     "Div": _divide,
     "Mod": _modulo,
     "BitShift": _shift,
     "Gelu": _gelu,
     "Clip": _clip,
-    "Max": _variadic(torch.maximum),
-    "Min": _variadic(torch.minimum),
-    "Sum": _variadic(torch.add),
+    "Max": partial(_variadic, torch.maximum),
+    "Min": partial(_variadic, torch.minimum),
+    "Sum": partial(_variadic, torch.add),
     "Mean": _mean,
     "Where": _where,
     "Cast": _cast,
@@ -334,18 +308,18 @@ OPERATORS = {
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
     "DynamicQuantizeLinear": _quantize_dynamically,
-    "ArgMax": _place_of_extreme(torch.argmax),
-    "ArgMin": _place_of_extreme(torch.argmin),
-    "Softmax": _softmax(torch.softmax),
-    "LogSoftmax": _softmax(torch.log_softmax),
+    "ArgMax": partial(_place_of_extreme, torch.argmax),
+    "ArgMin": partial(_place_of_extreme, torch.argmin),
+    "Softmax": partial(_softmax, torch.softmax),
+    "LogSoftmax": partial(_softmax, torch.log_softmax),
     "Hardmax": _hardmax,
-    "CumSum": _cumulated(torch.cumsum),
-    "CumProd": _cumulated(torch.cumprod),
+    "CumSum": partial(_cumulated, torch.cumsum),
+    "CumProd": partial(_cumulated, torch.cumprod),
     "Dropout": _dropout,
-    "RandomNormalLike": _random_like(torch.randn_like),
-    "RandomUniformLike": _random_like(torch.rand_like),
-    "RandomNormal": _random(torch.randn),
-    "RandomUniform": _random(torch.rand),
+    "RandomNormalLike": partial(_random_like, torch.randn_like),
+    "RandomUniformLike": partial(_random_like, torch.rand_like),
+    "RandomNormal": partial(_random, torch.randn),
+    "RandomUniform": partial(_random, torch.rand),
     "Bernoulli": _bernoulli,
     "SoftmaxCrossEntropyLoss": _cross_entropy,
     "NegativeLogLikelihoodLoss": _likelihood,

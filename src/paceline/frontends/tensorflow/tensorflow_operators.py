@@ -4,6 +4,7 @@ Standard library and torch only. Each is a function of the call and its inputs.
 """
 
 import math
+from functools import partial
 
 import rebuilt_operators as rebuilt
 import torch
@@ -54,23 +55,17 @@ def _unary(function):
     return lambda call, x: call.compute(function, x)
 
 
-def _binary(function):
-    def run(call, x, y):
-        if x.is_meta or y.is_meta:
-            x, y = call.on_meta(x), call.on_meta(y)
-        return call.compute(function, x, y)
-
-    return run
+def _binary(function, call, x, y):
+    if x.is_meta or y.is_meta:
+        x, y = call.on_meta(x), call.on_meta(y)
+    return call.compute(function, x, y)
 
 
-def _reduction(function):
-    def run(call, x, _axes):
-        axes, keeps = call.ints(1), bool(call.attribute("keep_dims", 0))
-        if call.input(1).numel() == 0:
-            return x
-        return call.compute(lambda one: function(one, axes, keeps), x)
-
-    return run
+def _reduction(function, call, x, _axes):
+    axes, keeps = call.ints(1), bool(call.attribute("keep_dims", 0))
+    if call.input(1).numel() == 0:
+        return x
+    return call.compute(lambda one: function(one, axes, keeps), x)
 
 
 def _constant(call):
@@ -164,14 +159,11 @@ def _batch_norm(call, x, scale, offset, mean, variance):
     )
 
 
-def _pool(kind):
-    def run(call, x):
-        return rebuilt.pooled(
-            call.on_meta(x), kind=kind, size=_spatial(call, "ksize"),
-            stride=_spatial(call, "strides"), padding=_padding(call, 2), is_last=_is_last(call),
-        )  # fmt: skip
-
-    return run
+def _pool(kind, call, x):
+    return rebuilt.pooled(
+        call.on_meta(x), kind=kind, size=_spatial(call, "ksize"),
+        stride=_spatial(call, "strides"), padding=_padding(call, 2), is_last=_is_last(call),
+    )  # fmt: skip
 
 
 def _reshape(call, x, _shape):
@@ -322,12 +314,9 @@ def _select(call, condition, x, y):
     return call.compute(torch.where, condition, x, y)
 
 
-def _extreme(function):
-    def run(call, x, _axis):
-        axis = call.ints(1)[0]
-        return call.compute(lambda one: function(one, axis), x)
-
-    return run
+def _extreme(function, call, x, _axis):
+    axis = call.ints(1)[0]
+    return call.compute(lambda one: function(one, axis), x)
 
 
 def _top(call, x, _count):
@@ -335,13 +324,10 @@ def _top(call, x, _count):
     return found[0], found[1]
 
 
-def _resized(mode):
-    def run(call, x, _size):
-        size = checked(call.ints(1), call.title())
-        first = rebuilt.channels_first(call.on_meta(x))
-        return rebuilt.channels_last(F.interpolate(first, size=size, mode=mode))
-
-    return run
+def _resized(mode, call, x, _size):
+    size = checked(call.ints(1), call.title())
+    first = rebuilt.channels_first(call.on_meta(x))
+    return rebuilt.channels_last(F.interpolate(first, size=size, mode=mode))
 
 
 def _softmax(function):
@@ -364,16 +350,18 @@ _NAMED = {
     "BatchMatMulV3": _matmul, "Einsum": _einsum, "Conv1D": _convolution, "Conv2D": _convolution,
     "Conv3D": _convolution, "DepthwiseConv2dNative": _depthwise, "Conv2DBackpropInput": _transposed,
     "BiasAdd": _bias, "FusedBatchNorm": _batch_norm, "FusedBatchNormV2": _batch_norm,
-    "FusedBatchNormV3": _batch_norm, "MaxPool": _pool("max"), "AvgPool": _pool("average"),
+    "FusedBatchNormV3": _batch_norm, "MaxPool": partial(_pool, "max"),
+    "AvgPool": partial(_pool, "average"),
     "Reshape": _reshape, "Shape": _shape, "StridedSlice": _strided_slice, "Slice": _slice,
     "Pack": _pack, "Unpack": _unpack, "ConcatV2": _concat, "Split": _split,
     "SplitV": _split_by_sizes, "Transpose": _transpose, "ExpandDims": _expand_dims,
     "Squeeze": _squeeze, "Pad": _pad, "PadV2": _pad, "MirrorPad": _pad, "Tile": _tile,
     "BroadcastTo": _broadcast, "Fill": _fill, "Range": _range, "Cast": _cast, "GatherV2": _gather,
     "ResourceGather": _gather, "Select": _select, "SelectV2": _select,
-    "ArgMax": _extreme(torch.argmax), "ArgMin": _extreme(torch.argmin), "TopKV2": _top,
-    "Cumsum": _extreme(torch.cumsum), "ResizeBilinear": _resized("bilinear"),
-    "ResizeNearestNeighbor": _resized("nearest"), "Softmax": _softmax(torch.softmax),
+    "ArgMax": partial(_extreme, torch.argmax), "ArgMin": partial(_extreme, torch.argmin),
+    "TopKV2": _top,
+    "Cumsum": partial(_extreme, torch.cumsum), "ResizeBilinear": partial(_resized, "bilinear"),
+    "ResizeNearestNeighbor": partial(_resized, "nearest"), "Softmax": _softmax(torch.softmax),
     "LogSoftmax": _softmax(torch.log_softmax), "AddN": _sum_of, "NoOp": _nothing,
     "IdentityN": lambda call, *given: given,
     "LeakyRelu": lambda call, x: call.compute(F.leaky_relu, x),
@@ -387,7 +375,7 @@ OPERATORS = {
     for name, operator in (
         *_NAMED.items(),
         *((name, _unary(one)) for name, one in _UNARY.items()),
-        *((name, _binary(one)) for name, one in _BINARY.items()),
-        *((name, _reduction(one)) for name, one in _REDUCTIONS.items()),
+        *((name, partial(_binary, one)) for name, one in _BINARY.items()),
+        *((name, partial(_reduction, one)) for name, one in _REDUCTIONS.items()),
     )
 }
