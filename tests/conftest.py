@@ -24,8 +24,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_workers() -> Iterator[None]:
-    """Models are traced in forks of a process that has imported PyTorch once."""
+    """Models are traced and measured in forks of a process that has imported PyTorch once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paceline.model.reading.worker._start", WORKERS.start)
+        patch.setattr("paceline.execution.worker._start", WORKERS.start_engine)
         yield
     WORKERS.close()

@@ -24,8 +24,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NoReturn
 
+from paceline.execution import worker as engines
 from paceline.model.reading import worker
 
+#: Engines that only need PyTorch.
+_ENGINES = ("torch_engine.py", "torch_micro.py")
 #: What workers import of frameworks, most of their time.
 _IMPORTED = ("torch._dynamo", "transformers.configuration_utils")
 #: Bytes that say how long a request is.
@@ -36,7 +39,7 @@ class WarmWorkers:
     """Starts workers of this Python as forks, and all others as processes."""
 
     def __init__(self) -> None:
-        self._start = worker._start
+        self._start, self._start_engine = worker._start, engines._start
         self._path = _path()
         self._server: socket.socket | None = None
 
@@ -46,8 +49,30 @@ class WarmWorkers:
             return self._start(command, talk)
         return _Worker(self._connection(), (command[-1],), talk)
 
+    def start_engine(
+        self, command: Sequence[str], errors: IO[bytes], environment: Mapping[str, str] | None
+    ) -> Any:
+        """An engine of PyTorch in a session of its own; any other as a process."""
+        program, *words = command
+        if program != sys.executable or Path(words[0]).name not in _ENGINES:
+            return self._start_engine(command, errors, environment)
+        begun = self.start_script(*words, talk=errors, env=environment)
+        begun.stdin.close()
+        return begun
+
+    def Popen(self, command: Sequence[str], **_streams: Any) -> _Worker:  # noqa: N802  As there.
+        """As `subprocess.Popen` starts this Python with pipes of text; warnings go to a file."""
+        return self.start_script(*command[1:], talk=tempfile.TemporaryFile("w+"))
+
+    def run(self, command: Sequence[str], **_streams: Any) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` does it."""
+        return self.run_script(*command[1:])
+
+    #: As there.
+    PIPE = subprocess.PIPE
+
     def start_script(
-        self, *words: str | Path, talk: IO[str], env: Mapping[str, str] | None = None
+        self, *words: str | Path, talk: IO[Any], env: Mapping[str, str] | None = None
     ) -> _Worker:
         """A script of a test, with its arguments and with more in its environment."""
         return _Worker(self._connection(), tuple(map(str, words)), talk, env or {})
@@ -56,12 +81,8 @@ class WarmWorkers:
         """As `subprocess.run` runs a script that imports PyTorch, without waiting for that."""
         with tempfile.TemporaryFile("w+") as talk:
             ended = self.start_script(*words, talk=talk)
-            ended.stdin.close()
-            with ended.stdout as said:
-                out = said.read()
-            status = ended.wait()
-            talk.seek(0)
-            return subprocess.CompletedProcess(words, status, out, talk.read())
+            out, errors = ended.communicate()
+            return subprocess.CompletedProcess(words, ended.wait(), out, errors)
 
     def close(self) -> None:
         """End the process that forks."""
@@ -92,7 +113,7 @@ class _Worker:
     """What is used of a `subprocess.Popen`: its pipes, its end, and its status."""
 
     def __init__(
-        self, server: socket.socket, words: tuple[str, ...], talk: IO[str],
+        self, server: socket.socket, words: tuple[str, ...], talk: IO[Any],
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         read_in, write_in = os.pipe()
@@ -108,9 +129,33 @@ class _Worker:
         theirs.close()
         self.stdin: IO[str] = os.fdopen(write_in, "w")
         self.stdout: IO[str] = os.fdopen(read_out, errors="replace")
-        self._said = self._mine.makefile()
-        assert self._said.readline(), "the process that forks has ended"
+        self.pid, self._talk = int(self._line()), talk
         self.returncode: int | None = None
+
+    def _line(self) -> str:
+        """What its watcher says next: its process, then its status."""
+        said = b""
+        while not said.endswith(b"\n"):
+            one = self._mine.recv(1)
+            assert one, "the process that forks has ended"
+            said += one
+        return said.decode()
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._mine], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def communicate(self, text: str = "") -> tuple[str, str]:
+        # A script that reads nothing may have ended.
+        with contextlib.suppress(BrokenPipeError), self.stdin as asked:
+            asked.write(text)
+        with self.stdout as said:
+            out = said.read()
+        self.wait()
+        with self._talk as talk:
+            talk.seek(0)
+            return out, talk.read()
 
     def kill(self) -> None:
         # A worker that has ended listens no more.
@@ -119,8 +164,7 @@ class _Worker:
 
     def wait(self) -> int:
         if self.returncode is None:
-            self.returncode = int(self._said.readline())
-            self._said.close()
+            self.returncode = int(self._line())
             self._mine.close()
         return self.returncode
 
@@ -161,7 +205,7 @@ def _watch(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     for one in pipes:
         os.close(one)
     with socket.socket(fileno=told) as asker:
-        asker.sendall(b"started\n")
+        asker.sendall(f"{child}\n".encode())
         ended = os.pidfd_open(child)
         if ended not in select.select([ended, asker], [], [])[0]:
             os.kill(child, signal.SIGKILL)
@@ -179,6 +223,7 @@ def _work(request: Mapping[str, Any], pipes: Sequence[int]) -> NoReturn:
         os.close(one)
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", buffering=1)
     sys.stderr = os.fdopen(2, "w", buffering=1)
+    os.setsid()
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

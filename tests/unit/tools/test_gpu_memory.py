@@ -8,6 +8,7 @@ from gpu.memory import Figures, measured, off_frac, predicted, record, rows
 
 from paceline.measurements.records import record_from_line, record_to_line
 from paceline.model.graph.costs import Configuration
+from warm_workers import WORKERS
 
 
 def figures(live=2e6, allocated=3e6, reserved=4e6, process=5e8):
@@ -24,7 +25,13 @@ def test_without_a_gpu_nothing_is_done_and_nothing_fails(monkeypatch, capsys, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_the_workers_measure_a_job_and_the_driver_is_asked_before_and_while_it_runs():
+@pytest.fixture
+def forks(monkeypatch):
+    """Its workers begin with PyTorch imported."""
+    monkeypatch.setattr(gpu_memory, "subprocess", WORKERS)
+
+
+def test_the_workers_measure_a_job_and_the_driver_is_asked_before_and_while_it_runs(forks):
     used = iter((1e9, 1.5e9))
     seen, software = measured("mlp", 4, device="cpu", used_bytes=lambda: next(used))
     assert seen.process_bytes == 0.5e9
@@ -33,7 +40,7 @@ def test_the_workers_measure_a_job_and_the_driver_is_asked_before_and_while_it_r
     assert software["framework_version"].startswith("2.")
 
 
-def test_a_job_that_fails_says_why():
+def test_a_job_that_fails_says_why(forks):
     with pytest.raises(RuntimeError, match="mlp: RuntimeError"):
         measured("mlp", -1, device="cpu", used_bytes=lambda: None)
 

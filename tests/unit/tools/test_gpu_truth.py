@@ -11,6 +11,7 @@ from paceline.execution.machine.sensors import Sensors
 from paceline.measurements.records import record_from_line, record_to_line
 from paceline.model.graph.graph import OpKind
 from paceline.model.ops.registry import DIM_NAMES
+from warm_workers import WORKERS
 
 SUITE = read_suite()
 ITEMS = suite_items(SUITE["operator"], SUITE["model"])
@@ -21,6 +22,12 @@ QUICK = {
 CPU = Machine(
     device="cpu", device_name="CPU", driver_version="", fingerprint="f", sensors=Sensors(None)
 )
+
+
+@pytest.fixture
+def forks(monkeypatch):
+    """Its workers begin with PyTorch imported."""
+    monkeypatch.setattr(gpu_truth, "subprocess", WORKERS)
 
 
 def test_the_suite_has_twenty_models_and_every_axis():
@@ -52,7 +59,7 @@ def test_without_a_gpu_nothing_is_done_and_nothing_fails(monkeypatch, capsys, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_every_operator_runs_and_a_bad_model_does_not_end_the_suite():
+def test_every_operator_runs_and_a_bad_model_does_not_end_the_suite(forks):
     pytest.importorskip("torch")
     items = suite_items(SUITE["small"]["operators"], [])
     bad = {"type": "model", "name": "no-such-model", "mode": "forward", "batch": 1}
@@ -66,7 +73,7 @@ def test_every_operator_runs_and_a_bad_model_does_not_end_the_suite():
         assert (one.median_s is not None) == (one.outcome == "ok")
 
 
-def test_what_the_time_does_not_reach_is_skipped_with_a_reason():
+def test_what_the_time_does_not_reach_is_skipped_with_a_reason(forks):
     pytest.importorskip("torch")
     items = suite_items(SUITE["small"]["operators"][:1], [])
     records = list(run_suite(items, QUICK | {"total_s": -1.0}, CPU))
@@ -74,7 +81,7 @@ def test_what_the_time_does_not_reach_is_skipped_with_a_reason():
     assert all("time" in one.reason for one in records)
 
 
-def test_a_worker_that_dies_costs_one_item(monkeypatch, tmp_path):
+def test_a_worker_that_dies_costs_one_item(forks, monkeypatch, tmp_path):
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / "gpu_truth_worker.py").write_text("raise SystemExit(1)")
     monkeypatch.setattr(gpu_truth, "_TOOLS", tmp_path)
