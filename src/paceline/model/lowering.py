@@ -50,6 +50,7 @@ from paceline.model.rewrite.platforms import first_platform_alike, on_platform
 from paceline.model.rewrite.quantisation import quantised
 from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
 from paceline.model.rewrite.serving_graph import served, with_narrow_cache, with_served_adapters
+from paceline.model.table_updates import updated_by_rows, with_table_updates
 from paceline.values import dataclass
 
 #: Programs that are kept while they are rewritten, some 10 MB each of a large model, and as they
@@ -171,7 +172,7 @@ def _memory(graph: Graph, configuration: Configuration) -> MemoryTable:
 def _at_precision(graph: Graph, configuration: Configuration) -> Program:
     """``graph`` with the kernels and formats of a configuration; the last few are kept."""
     precision = find_precision(configuration.precision)
-    program = retrained(graph, configuration)
+    program = with_table_updates(retrained(graph, configuration), configuration.table_updates)
     if configuration.results == "dropped":
         program = without_results(program)
     if configuration.is_served:
@@ -360,12 +361,18 @@ def lowered_program(
         memory=memory,
         num_parameters=int(elements[is_parameter].sum()),
         num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
-        gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum())
+        gradient_bytes=float(num_bytes[_sent(program)].sum())
         * sent_gradient_frac(program, configuration),
         parameter_bytes=float(num_bytes[is_parameter].sum()),
         optimizer_state_bytes=float(num_bytes[is_state].sum()),
         gradient_ready=_gradient_ready(program),
     )
+
+
+def _sent(program: Program) -> npt.NDArray[np.bool_]:
+    """Storages as large as what replicas exchange: gradients, and tables that have none."""
+    is_sent = program.stores.owner == Owner.GRADIENT
+    return np.asarray(is_sent | updated_by_rows(program))
 
 
 def _gradient_ready(program: Program) -> FloatArray:

@@ -22,6 +22,7 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.costs import Checkpointing, Configuration
 from paceline.model.graph.graph import FloatArray, Graph, IntArray
+from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.evaluation import WeighedStrategies, weighed_strategies
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallelism.lower_bounds import least_steps_s
@@ -42,9 +43,9 @@ from paceline.parallelism.schedule.table import (
     Variant,
     VariantKind,
 )
-from paceline.parallelism.split.experts import divided_experts
 from paceline.parallelism.split.sequence import check_sequence, shared_heads
 from paceline.parallelism.split.shape import SplitShape
+from paceline.parallelism.split.tables import check_shared
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
 from paceline.prediction.calibration.fitted import Calibration
@@ -71,6 +72,8 @@ _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "block")
 #: bytes, and ZeRO-2 keeps less.
 _WITH_STAGES: tuple[Sharding, ...] = ("none", "zero1")
 _WITHOUT_STAGES: tuple[Sharding, ...] = ("none", "zero2", "zero3")
+#: Most nodes whose devices share tables of embeddings, as in DLRM's published runs.
+_NODES_OF_TABLES = 16
 #: Strategies that are evaluated before any is known, and at most at a time.
 _FIRST_ROWS, _MOST_ROWS = 64, 512
 
@@ -209,10 +212,14 @@ def prepare_search(
         context_part_tokens: Least tokens of a sequence per context rank.
         memory_confidence: Chance at which a strategy must fit.
         host: Where the optimizer may be kept if nothing fits otherwise.
-        splits_model: Whether ranks may share layers or be stages.
+        splits_model: Whether ranks may share layers or be stages; those of a model that is mostly
+            tables share nothing but these.
     """
     points = Points.of(microbatches, seq=seq)
-    experts = _expert_degrees(graph, fabric.devices_per_node) if splits_model else []
+    has_tables = is_mostly_tables(graph)
+    reach = fabric.devices_per_node * (_NODES_OF_TABLES if has_tables else 1)
+    experts = _expert_degrees(graph, reach) if splits_model else []
+    splits_layers = splits_model and not has_tables
     part_tokens = context_part_tokens if splits_model else int(seq)
 
     ways = _recomputing(configuration)
@@ -223,7 +230,7 @@ def prepare_search(
         group, how = groups[place // len(ways)], ways[place % len(ways)]
         return evaluated_variant(graph, how, device, points, group, calibration)
 
-    for group in _tensor_groups(fabric, seq, max_tensor_degree if splits_model else 1):
+    for group in _tensor_groups(fabric, seq, max_tensor_degree if splits_layers else 1):
         groups.append(group)
         try:
             evaluated(len(ways) * (len(groups) - 1))
@@ -231,7 +238,7 @@ def prepare_search(
             groups.pop()
             break
         longer = [*_with_context(graph, group, fabric, seq, part_tokens)]
-        groups += [*longer, *_with_experts([group, *longer], experts, fabric.devices_per_node)]
+        groups += [*longer, *_with_experts([group, *longer], experts, reach)]
     return SearchSpace(
         kinds=tuple(
             VariantKind(shape=group.shape, checkpointing=how.checkpointing)
@@ -245,7 +252,7 @@ def prepare_search(
         microbatches=tuple(microbatches),
         memory_confidence=memory_confidence,
         host=host,
-        has_stages=splits_model,
+        has_stages=splits_layers,
         peak_log_sigma=peak_log_sigma(configuration.peaks),
     )
 
@@ -539,12 +546,12 @@ def _is_fast(fabric: ClusterLinks) -> bool:
 
 
 def _expert_degrees(graph: Graph, limit: int) -> list[int]:
-    """Degrees above one that divide the model's experts, if it has any."""
+    """Degrees above one that divide the model's experts, or share its tables, if it has any."""
     degrees = []
     for degree in _powers(limit):
         if degree > 1:
             try:
-                divided_experts(graph, degree)
+                check_shared(graph, degree)
             except InvalidInputError:
                 break
             degrees.append(degree)
@@ -552,11 +559,11 @@ def _expert_degrees(graph: Graph, limit: int) -> list[int]:
 
 
 def _with_experts(
-    groups: Sequence[TensorGroup], degrees: Sequence[int], per_node: int
+    groups: Sequence[TensorGroup], degrees: Sequence[int], reach: int
 ) -> Iterator[TensorGroup]:
-    """Each group with every expert degree that the node has room for."""
+    """Each group with every expert degree that so many devices have room for."""
     for group in groups:
-        room = per_node // group.shape.num_sharing
+        room = reach // group.shape.num_sharing
         yield from (
             replace(group, shape=replace(group.shape, experts=degree))
             for degree in degrees

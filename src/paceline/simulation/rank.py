@@ -17,11 +17,12 @@ from paceline.columns import take_rows
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration, LoweredPass
-from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Owner
+from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner
 from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
 from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.model.served_items import DRAFT_PROMPT, DRAFT_TOKEN
+from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.replicas.data_parallel_work import LoweredStep
 from paceline.parallelism.serving.answers import answers
 from paceline.parallelism.serving.batching import ServingRuns
@@ -427,25 +428,13 @@ def _check_weights(graph: Graph, lowered: LoweredPass, adapters_bytes: float) ->
     half_bytes = ELEMENT_BYTES[precision.activation_dtype] * lowered.num_parameters - adapters_bytes
     is_narrow = ELEMENT_BYTES[precision.weight_dtype] < ELEMENT_BYTES[precision.activation_dtype]
     is_kept = lowered.parameter_bytes - adapters_bytes > _NARROW_FRAC * half_bytes
-    if is_narrow and is_kept and not is_training and not _is_mostly_tables(graph):
+    if is_narrow and is_kept and not is_training and not is_mostly_tables(graph):
         in_8_bits = "--precision int8-full" if precision.name != "int8-full" else "it"
         raise InvalidInputError(
             f"weights in {precision.name} are not predicted for this model: most are no matrices",
             hint=f"use {in_8_bits} with --compiler compiled, which multiplies in 8 bits, or bf16 "
             "or fp16",
         )
-
-
-def _is_mostly_tables(graph: Graph) -> bool:
-    """Whether rows that are looked up are most of the parameters."""
-    ops, stores = graph.ops, graph.storages
-    of_op = np.repeat(np.arange(len(ops.kind)), np.diff(ops.input_start))
-    looked_up = ops.input_tensor[ops.kind[of_op] == OpKind.EMBEDDING]
-    is_parameter = stores.owner == Owner.PARAMETER
-    is_table = np.zeros(len(is_parameter), dtype=bool)
-    is_table[graph.tensors.storage[looked_up]] = True
-    elements = stores.elements[:, 0] * is_parameter
-    return bool(elements[is_table].sum() > elements.sum() / 2.0)
 
 
 def _summed(

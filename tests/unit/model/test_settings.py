@@ -19,7 +19,7 @@ VALUES = {
     "results": ("dropped", "dropped"), "checkpoint_inputs": ("kept", "kept"),
     "frozen_products": ("cast", "cast"), "gradient_buffers": ("500000000", 500_000_000),
     "update": ("in-backward", "in-backward"), "peaks": ("rough", "rough"),
-    "objective": ("dpo", "dpo"),
+    "objective": ("dpo", "dpo"), "table_updates": ("sparse", "sparse"),
 }  # fmt: skip
 
 

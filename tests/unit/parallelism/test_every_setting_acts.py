@@ -78,6 +78,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "cache_format": [{"cache_format": "fp8", "is_served": True}],
     "loss": [{"loss": name, "training_format": "pure"} for name in get_args(Loss)[1:]],
     "widths": [{"widths": "padded"}],
+    "table_updates": [{"table_updates": name} for name in ("sparse", "fused")],
     "results": [{"results": "dropped"}],
     "frozen_products": [
         {"frozen_products": name, "frozen_weights": "int8", "lora_rank": 8}

@@ -37,6 +37,7 @@ from paceline.planning.goal.rewrites import (
     check_rewrite,
     habit_words,
     run_words,
+    table_words,
     usual_words,
 )
 from paceline.planning.goal.service import service_of
@@ -419,7 +420,8 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
         leaving=() if question.checkpointing == "none" else ("checkpointing",),
     )
     habits = next((job.habits for job in grid.cases.jobs if job.habits), ())
-    yield from filter(None, (usual, habit_words(question.framework, habits)))
+    tables = table_words(grid.workload, question.rewrite)
+    yield from filter(None, (tables, usual, habit_words(question.framework, habits)))
     if question.rewrite:
         yield run_words(question.rewrite)
     if question.takes_largest:

@@ -44,6 +44,7 @@ from paceline.planning.goal.rewrites import (
     check_rewrite,
     habit_words,
     run_words,
+    table_words,
     usual_words,
     with_usual,
 )
@@ -479,4 +480,5 @@ def _ways(
     usual = usual_words(question.framework, rewrite, is_training=True, leaving=OF_A_SEARCH)
     how = f"{configuration.precision} {configuration.compiler}"
     trained = f"trained by {workload.optimizer}" if workload.optimizer else ""
-    return [how, *filter(None, (trained, run_words(rewrite), usual))]
+    tables = table_words(workload, rewrite)
+    return [how, *filter(None, (trained, run_words(rewrite), tables, usual))]

@@ -31,6 +31,7 @@ Loss = Literal[
 AdapterInputs = Literal["shared", "cast", "dropped"]
 CheckpointInputs = Literal["freed", "kept"]
 FrozenProducts = Literal["widened", "kept", "cast"]
+TableUpdates = Literal["as-written", "dense", "sparse", "fused"]
 Objective = Literal["next-token", "dpo", "kto", "grpo", "ppo"]
 Peaks = Literal["measured", "derived", "lengths", "rough"]
 
@@ -103,6 +104,9 @@ class Configuration:
             trainers do: logits, keys and values of a cache, detections.
         widths: Sizes of weights ``as-written``, or ``padded`` to what matrix units load at a time,
             as trainers pad vocabularies.
+        table_updates: Whether tables of embeddings are updated whole (``dense``), from the
+            gradients of the rows that were read (``sparse``), or row by row within the backward
+            pass of the lookup (``fused``); ``as-written`` as the model's trainer does.
         adapter_inputs: What adapters read: what their layer reads (``shared``), an FP32 copy of it
             for FP32 adapters beside a narrow base (``cast``), or that after dropout, with its mask
             (``dropped``).
@@ -145,6 +149,7 @@ class Configuration:
     loss: Loss = "plain"
     results: Literal["held", "dropped"] = "held"
     widths: Literal["as-written", "padded"] = "as-written"
+    table_updates: TableUpdates = "as-written"
     adapter_inputs: AdapterInputs = "shared"
     objective: Objective = "next-token"
     peaks: Peaks = "measured"

@@ -26,6 +26,7 @@ from paceline.model.rewrite.optimizer import (
     graphs_with_optimizer,
     with_resident_states,
 )
+from paceline.model.table_updates import with_usual_updates
 from paceline.reading import stamp_of
 from paceline.values import dataclass
 
@@ -118,19 +119,21 @@ def _of_entry(entry: str, asked: _Asked) -> Workload:
     path = _graph_file(entry, asked.task, asked.image_size)
     if path is None:
         return _trace_entry(entry, asked)
-    workload = _read_again(path, asked.image_size, stamp_of(path))
+    workload = _read_again(path, asked.image_size, entry, stamp_of(path))
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
 
 
 @lru_cache(maxsize=_MOST_KEPT)
-def _read_again(path: Path, side: int | None, _stamped: tuple[int, int]) -> Workload:
+def _read_again(path: Path, side: int | None, entry: str, _stamped: tuple[int, int]) -> Workload:
     """A workload file, read once as long as it stays what it is.
 
     Whoever asks again, as a page does whose goal is moved, gets the same graphs, by which their
     costs are known.
     """
-    return read_workload(path, side=side)
+    workload = read_workload(path, side=side)
+    passes = tuple(replace(p, graph=with_usual_updates(p.graph, entry)) for p in workload.passes)
+    return replace(workload, passes=passes)
 
 
 def is_traced(entry: str, *, task: Task, image_size: int | None = None) -> bool:

@@ -25,6 +25,7 @@ from paceline.model.graph.program import (
     Program,
 )
 from paceline.model.rewrite.autocast import narrowed
+from paceline.model.table_updates import is_mostly_tables
 
 #: Models from so many parameters on are trained on 16-bit weights where nobody says otherwise.
 LARGE_MODEL_PARAMETERS = 5_000_000_000
@@ -36,7 +37,8 @@ def kept_format(graph: Graph, configuration: Configuration) -> KeptFormat:
     One rule for one device and for every strategy: models below `LARGE_MODEL_PARAMETERS` under
     autocast, which is what ``torch.autocast`` in a script means; larger ones on 16-bit weights
     with FP32 masters, as their published recipes have it. Below adapters the weights stay in the
-    16 bits that they were released in, whatever the size, and the adapters are wide.
+    16 bits that they were released in, whatever the size, and the adapters are wide. Tables that
+    are most of a recommender multiply nothing and stay wide under autocast.
 
     Source (adapters):
         huggingface/transformers 5, ``from_pretrained`` (``dtype`` is ``auto``); huggingface/peft,
@@ -49,7 +51,8 @@ def kept_format(graph: Graph, configuration: Configuration) -> KeptFormat:
         return "half-weights"
     storages = graph.storages
     parameters = storages.elements[storages.owner == Owner.PARAMETER, 0].sum()
-    return "half-weights" if parameters >= LARGE_MODEL_PARAMETERS else "autocast"
+    is_large = parameters >= LARGE_MODEL_PARAMETERS and not is_mostly_tables(graph)
+    return "half-weights" if is_large else "autocast"
 
 
 def with_weight_format(graph: Graph, configuration: Configuration) -> Configuration:

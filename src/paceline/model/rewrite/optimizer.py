@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from paceline.errors import UnknownNameError
 from paceline.model.graph.costs import OptimizerKernel
 from paceline.model.graph.graph import Graph, IntArray, OpKind, Owner, StorageTable, TensorTable
 from paceline.model.ops.optable import UPDATE, read_table, variants
+from paceline.model.table_updates import looked_up
 from paceline.shipped import read_as
 from paceline.values import dataclass
 
@@ -37,6 +38,8 @@ class OptimizerRule:
         states_per_element: Numbers kept per parameter element.
         state_dtype: Format they are kept in.
         embedding_dtype: The same of parameters that are looked up.
+        embedding_states: Whether tables that are looked up have states of each ``element``, or of
+            each ``row`` alone.
         plain_accesses: Times that the plain kernels read or write each element, all together.
         foreach_accesses: The same of foreach kernels.
         plain_kernels_per_tensor: Kernels per tensor without foreach.
@@ -51,6 +54,7 @@ class OptimizerRule:
     states_per_element: int
     state_dtype: DType
     embedding_dtype: DType
+    embedding_states: Literal["element", "row"]
     plain_accesses: int
     foreach_accesses: int
     plain_kernels_per_tensor: int
@@ -244,8 +248,12 @@ def _with_states_of(graph: Graph, op: int) -> Graph:
     first, last = graph.ops.output_start[op : op + 2]
     parameters = graph.tensors.storage[graph.ops.output_tensor[first:last]].astype(np.int64)
     rows = np.tile(parameters, rule.states_per_element)
-    formats = np.where(np.isin(rows, _looked_up(graph)), rule.embedding_dtype, rule.state_dtype)
+    formats = np.where(looked_up(graph)[rows], rule.embedding_dtype, rule.state_dtype)
+    widths = _widths_of_tables(graph) if rule.embedding_states == "row" else 1.0
     storages = _with_state_storages(graph.storages, rows, formats, len(graph.ops.kind))
+    sizes, num_before = storages.elements.copy(), len(graph.storages.dtype)
+    sizes[num_before:] /= np.broadcast_to(widths, num_before)[rows, None]
+    storages = replace(storages, elements=sizes)
     states = len(graph.storages.dtype) + np.arange(len(rows))
     new_tensors = len(graph.tensors.storage) + np.arange(len(rows))
     tensors = TensorTable(
@@ -273,11 +281,16 @@ def _with_states_of(graph: Graph, op: int) -> Graph:
     return replace(graph, ops=ops, tensors=tensors, storages=storages)
 
 
-def _looked_up(graph: Graph) -> IntArray:
-    """Storages of the tables that embeddings read."""
-    lookups = np.repeat(graph.ops.kind == OpKind.EMBEDDING, np.diff(graph.ops.input_start))
-    read = graph.tensors.storage[graph.ops.input_tensor[lookups]]
-    return np.asarray(read[graph.storages.owner[read] == Owner.PARAMETER], dtype=np.int64)
+def _widths_of_tables(graph: Graph) -> npt.NDArray[np.float64]:
+    """Numbers of a row of each storage that lookups read, one of any other, (num_storages,)."""
+    ops, widths = graph.ops, np.ones(len(graph.storages.owner))
+    lookups = np.flatnonzero(ops.kind == OpKind.EMBEDDING)
+    for op in lookups.tolist():
+        first, last = ops.input_start[op : op + 2]
+        read = graph.tensors.storage[ops.input_tensor[first:last]]
+        is_table = graph.storages.owner[read] == Owner.PARAMETER
+        widths[read[is_table]] = ops.dims[op, 1, 0]
+    return widths
 
 
 def _with_state_storages(

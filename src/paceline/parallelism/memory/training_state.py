@@ -21,6 +21,7 @@ from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.memory_table import is_weight_copy
 from paceline.model.rewrite.master_weights import sent_gradient_frac
+from paceline.model.table_updates import updated_by_rows
 from paceline.values import dataclass
 
 BoolArray = npt.NDArray[np.bool_]
@@ -192,6 +193,7 @@ def _by_parameter(program: Program, configuration: Configuration) -> FloatArray:
     owner, parameter = program.stores.owner, parameter_of(program)
     is_updated = np.zeros(len(owner), dtype=np.bool_)
     is_updated[parameter[(owner == Owner.GRADIENT) & (parameter >= 0)]] = True
+    is_updated |= updated_by_rows(program)
     rows = np.zeros((len(Part), len(owner)))
     for part, (chosen, values) in _counted(program, configuration, is_updated).items():
         counted = chosen & (parameter >= 0)
@@ -211,6 +213,7 @@ def _counted(
     is_state = np.isin(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
     lasts = program.position_of(stores.death) >= _last_forward(program)
     updated_bytes = _updated_bytes(program, configuration)
+    by_rows, sent = updated_by_rows(program), num_bytes * sent_gradient_frac(program, configuration)
     return {
         Part.PARAMETERS: (is_parameter, elements),
         Part.TRAINED: (is_updated, elements),
@@ -219,7 +222,7 @@ def _counted(
         Part.GATHERED: (is_parameter, gathered),
         Part.RENEWED: (is_updated, gathered),
         Part.GRADIENT: (is_gradient, num_bytes),
-        Part.REDUCED: (is_gradient, num_bytes * sent_gradient_frac(program, configuration)),
+        Part.REDUCED: (is_gradient | by_rows, sent),
         Part.OPTIMIZER: (is_state, num_bytes),
         Part.UPDATE: (updated_bytes > 0, updated_bytes),
         Part.WORKSPACE: (owner == Owner.WORKSPACE, num_bytes),
@@ -239,19 +242,21 @@ def parameter_of(program: Program) -> IntArray:
     """The parameter that each storage is, or belongs to; -1 where there is none.
 
     To a parameter belong its narrow copy, its gradient, its states, its master and what its update
-    needs for a moment. Updates name parameters, gradients and states in one order; masters stand in
-    the order of the storages that they are of.
+    needs for a moment. Updates name parameters, gradients and states in one order, those of rows
+    within the backward pass too; masters stand in the order of the storages that they are of.
     """
     stores = program.stores
     found = np.where(stores.owner == Owner.PARAMETER, np.arange(len(stores)), -1)
     updated: list[IntArray] = []
-    for op in np.flatnonzero(program.ops.phase == Phase.OPTIMIZER).tolist():
+    renewed = program.writes.op[stores.owner[program.writes.storage] == Owner.PARAMETER]
+    for op in distinct(renewed).tolist():
         parameters = _touched(program, op, Owner.PARAMETER, is_read=False)
         for owner in (Owner.GRADIENT, Owner.OPTIMIZER_STATE):
             touched = _touched(program, op, owner, is_read=True)
             found[touched] = np.resize(parameters, len(touched))
-        found[_workspaces(program, op)] = _parameters_of_workspaces(program, op, parameters)
-        updated.append(parameters)
+        if program.ops.phase[op] == Phase.OPTIMIZER:
+            found[_workspaces(program, op)] = _parameters_of_workspaces(program, op, parameters)
+            updated.append(parameters)
     masters = np.flatnonzero(stores.owner == Owner.MASTER_WEIGHT)
     if masters.size:
         found[masters] = distinct(np.concatenate(updated))

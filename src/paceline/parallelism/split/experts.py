@@ -22,7 +22,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import EXPONENTS, Graph, IntArray, OpKind, Owner, Phase
 from paceline.model.ops.registry import dims_of
 from paceline.parallelism.split.calls import Call, CallTable
-from paceline.parallelism.split.roles import OpView, view_ops
+from paceline.parallelism.split.roles import OpView, mark_states, view_ops
 from paceline.parallelism.split.routing import Routing
 from paceline.parallelism.split.shape import SplitShape
 from paceline.values import dataclass
@@ -78,7 +78,8 @@ def divided_experts(graph: Graph, degree: int) -> Experts:
     if found is None:
         raise InvalidInputError(
             f"expert parallel finds no experts in {graph.name}",
-            hint="use `dp`, `tp` or `pp`; experts are found as batches of products with weights",
+            hint="use `dp`, `tp` or `pp`; experts are batches of products with weights, and tables "
+            "that are most of a model are shared likewise",
         )
     for count in np.unique(graph.ops.dims[found.products, _BATCH, 0].round()).tolist():
         if count % degree:
@@ -91,14 +92,21 @@ def divided_experts(graph: Graph, degree: int) -> Experts:
 
 def with_part_of_experts(graph: Graph, found: Experts, degree: int) -> Graph:
     """The graph with a rank's experts, each with more tokens, and an update of what it keeps."""
+    part = with_part_of_storages(graph, found.is_expert, degree)
+    dims = part.ops.dims.copy()
+    dims[found.products] = _dealt_out(graph, found, ranks=degree, batches=degree)
+    return replace(part, ops=replace(part.ops, dims=dims))
+
+
+def with_part_of_storages(graph: Graph, is_shared: npt.NDArray[np.bool_], degree: int) -> Graph:
+    """The graph with a rank's part of some storages, and an update of what it keeps."""
     tensors, storages, ops = graph.tensors, graph.storages, graph.ops
-    share = np.where(found.is_expert, 1.0 / degree, 1.0)
+    share = np.where(is_shared, 1.0 / degree, 1.0)
     sizes = storages.elements[storages.owner == Owner.PARAMETER, 0]
     kept_frac = (sizes * share[storages.owner == Owner.PARAMETER]).sum() / sizes.sum()
     dims, flop, update = ops.dims.copy(), ops.flop.copy(), ops.kind == OpKind.OPTIMIZER
     dims[update, 0] *= kept_frac
     flop[update] *= kept_frac
-    dims[found.products] = _dealt_out(graph, found, ranks=degree, batches=degree)
     return replace(
         graph,
         ops=replace(ops, dims=dims, flop=flop),
@@ -244,11 +252,7 @@ def _storages(
     found[[op.weight for op in products if op.weight is not None]] = True
     made = [op.outputs[0] for op in products if op.phase == Phase.BACKWARD and op.weight is None]
     found[made] = True
-    for op in views:
-        if op.kind == OpKind.OPTIMIZER:
-            states = [s for s, _ in op.inputs if owner[s] == Owner.OPTIMIZER_STATE]
-            of_expert = [found[s] for s, _ in op.parameters]
-            found[states] = np.resize(np.array(of_expert, dtype=np.bool_), len(states))
+    mark_states(views, found, graph)
     return found
 
 

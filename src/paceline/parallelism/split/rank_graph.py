@@ -33,6 +33,7 @@ from paceline.parallelism.split.sequence import (
     split_sequence,
 )
 from paceline.parallelism.split.shape import SplitShape
+from paceline.parallelism.split.tables import share_tables
 from paceline.parallelism.split.tensor import split_tensor
 from paceline.parallelism.split.tokens import TokenPart, gathered_results, split_tokens, streams_of
 from paceline.parallelism.split.words import ends_in_words, gathered_words, with_split_words
@@ -50,8 +51,8 @@ class RankGraph:
         shape: How ranks share the model.
         graph: Same ops; their sizes are this rank's.
         calls: What ranks exchange.
-        is_expert: Storage holds experts that are split between ranks with items of their own,
-            their gradients or their optimizer state, (num_storages,).
+        is_expert: Storage holds experts, or tables, that are split between ranks with items of
+            their own, their gradients or their optimizer state, (num_storages,).
         expert_products: Ops with such experts, or with those that a tensor rank keeps whole.
         routing: Where tokens go; None where they go nowhere.
         split_parameter_frac: Share of the parameters that tensor ranks split.
@@ -90,8 +91,10 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
     """
     part = _of_items(graph, shape)
     whole = with_copied_heads(part.graph, shape.tensor) if shape.copies_heads else part.graph
-    experts = divided_experts(whole, shape.expert_ranks) if _shares_experts(shape) else None
-    divided = whole
+    tables = share_tables(whole, shape.experts) if shape.experts > 1 else None
+    shares_experts = shape.expert_ranks > 1 and tables is None
+    experts = divided_experts(whole, shape.expert_ranks) if shares_experts else None
+    divided = whole if tables is None else tables.graph
     if experts is not None and not shape.whole_experts:
         divided = with_part_of_experts(whole, experts, shape.experts)
     mine = split_tensor(
@@ -102,7 +105,12 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
         whole=None if shape.copies_heads else graph,
     )
     rank, calls = mine.graph, [part.calls, _tensor_sums(mine.calls, whole, experts, shape)]
+    is_shared = np.zeros(len(graph.storages.owner), dtype=np.bool_)
+    if tables is not None:
+        is_shared = tables.is_shared
+        calls.append(tables.calls)
     if experts is not None:
+        is_shared = experts.is_expert
         if shape.whole_experts:
             rank = with_whole_experts(whole, rank, experts, shape)
         calls.append(token_calls(whole, experts, shape))
@@ -117,21 +125,13 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
         shape=shape,
         graph=rank,
         calls=joined_calls(*calls),
-        is_expert=_none(len(graph.storages.owner)) if experts is None else experts.is_expert,
+        is_expert=is_shared,
         expert_products=np.zeros(0, dtype=np.int64) if experts is None else experts.products,
         routing=None if experts is None else experts.routing,
         split_parameter_frac=mine.split_parameter_frac,
         attention=attention,
         host_ops=part.host_ops,
     )
-
-
-def _shares_experts(shape: SplitShape) -> bool:
-    return shape.expert_ranks > 1
-
-
-def _none(count: int) -> npt.NDArray[np.bool_]:
-    return np.zeros(count, dtype=np.bool_)
 
 
 def _of_items(graph: Graph, shape: SplitShape) -> TokenPart:

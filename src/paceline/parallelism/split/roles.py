@@ -128,6 +128,17 @@ def view_ops(graph: Graph) -> tuple[OpView, ...]:
     return tuple(views)
 
 
+def mark_states(views: Sequence[OpView], is_split: npt.NDArray[np.bool_], graph: Graph) -> None:
+    """Mark, in place, gradients and states of marked parameters, which they follow in order."""
+    owner = graph.storages.owner
+    for op in views:
+        if op.kind == OpKind.OPTIMIZER:
+            split = np.array([is_split[s] for s, _ in op.parameters], dtype=np.bool_)
+            for kind in (Owner.GRADIENT, Owner.OPTIMIZER_STATE):
+                own = [s for s, _ in op.inputs if owner[s] == kind]
+                is_split[own] = np.resize(split, len(own))
+
+
 def _of_loss(graph: Graph) -> npt.NDArray[np.bool_]:
     """Ops of a loss over classes, (num_ops,), whether the model works it out or its training."""
     ops, storage = graph.ops, graph.tensors.storage

@@ -20,7 +20,14 @@ from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
 from paceline.parallelism.collectives.links import Collective
 from paceline.parallelism.split.calls import Call, CallTable
-from paceline.parallelism.split.roles import OpView, Role, evaluate, find_roles, view_ops
+from paceline.parallelism.split.roles import (
+    OpView,
+    Role,
+    evaluate,
+    find_roles,
+    mark_states,
+    view_ops,
+)
 from paceline.values import dataclass
 
 _FILTER_BACKWARD = kinds_where(lambda facts: facts.backward_of == OpKind.CONV)
@@ -243,7 +250,7 @@ def _follow(views: Sequence[OpView], roles: Mapping[int, Role], graph: Graph) ->
     tracker = _Tracker(roles, len(graph.storages.owner), len(views))
     for op in views:
         tracker.step(op)
-    _mark_states(views, tracker.is_split, graph)
+    mark_states(views, tracker.is_split, graph)
     return _Flow(
         is_split=tracker.is_split,
         dims=tracker.dims,
@@ -257,16 +264,6 @@ def _follow(views: Sequence[OpView], roles: Mapping[int, Role], graph: Graph) ->
 def _once_per_input(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """One gather serves all weights that read the same input."""
     return sorted({storage: (op, storage) for op, storage in reversed(entries)}.values())
-
-
-def _mark_states(views: Sequence[OpView], is_split: npt.NDArray[np.bool_], graph: Graph) -> None:
-    """Gradients and optimizer state are split like their parameters, which they follow in order."""
-    for op in views:
-        if op.kind == OpKind.OPTIMIZER:
-            split = np.array([is_split[s] for s, _ in op.parameters], dtype=np.bool_)
-            for owner in (Owner.GRADIENT, Owner.OPTIMIZER_STATE):
-                own = [s for s, _ in op.inputs if graph.storages.owner[s] == owner]
-                is_split[own] = np.resize(split, len(own))
 
 
 def _check_heads(graph: Graph, flow: _Flow, degree: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
 from paceline.model.graph.graph import IntArray
+from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import at_count, does_not_fit
 from paceline.parallelism.legality import check_batch
@@ -19,6 +20,11 @@ from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
+from paceline.planning.decisions.default_batches import (
+    batch_sizes,
+    settled_batch,
+    sharing_strategies,
+)
 from paceline.planning.decisions.knee_point import knee
 from paceline.planning.decisions.worth import finished_points, knee_reason, throughput_per_device
 from paceline.planning.goal.chance import STATED_Z
@@ -31,10 +37,6 @@ from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
 from paceline.values import dataclass
 
-#: Batches tried when the user names none; throughput has usually settled long before the end.
-_MAX_DEFAULT_BATCH = 4096
-#: The default batch is the smallest that reaches this share of the best throughput.
-_SETTLED_FRAC = 0.98
 #: Best strategies of a search that are compared as stated ones.
 _NUM_SEARCHED = 8
 #: Powers of two up to this many microbatches are tried.
@@ -97,8 +99,8 @@ def scaling_curve(
     For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
     with as many microbatches as that needs; the simpler one where they do not differ beyond doubt.
     Where a third of the step waits for other devices, gradients are summed over the batch that
-    trains best. Where none fits, a batch has fewer items than devices, or shards of layers still
-    wait so long, everything that can be searched is, if the step is of one pass.
+    trains best. Where none fits, a batch has fewer items than devices, or shards of layers or
+    tables still wait so long, everything that can be searched is, if the step is of one pass.
 
     Args:
         job: What is trained; its strategy and batch are what is tried.
@@ -129,9 +131,9 @@ def scaling_curve(
         found = _stated(asked, tried, simulate(*tried.pairs(asked), calibration=calibration))
         return _curve(_sure(found, widest_log_sigma), cluster, num_items)
     if not batch.global_batch and not batch.batch_per_device:
-        sizes = batch_sizes(batch)
+        sizes = batch_sizes(batch.max_global_batch)
         alone = simulate(*asked.alone(sizes), calibration=calibration)
-        each = asked.settled(sizes, alone, max(wanted))
+        each = asked.settled(sizes, alone, wanted)
         batch = replace(batch, batch_per_device=each)
     ways = _replicas(asked, {count: _items_per_rank(count, batch) for count in wanted}, batch)
     found = _best(asked, ways, simulate(ways.cases, calibration=calibration), batch)
@@ -162,18 +164,22 @@ class _Asked:
         jobs = [replace(self.job, strategy=strategy, batch=size) for size in sizes]
         return jobs, [self.machine(count)] * len(jobs)
 
-    def settled(self, sizes: Sequence[int], alone: Steps, most: int) -> int:
-        """Items per device by default; of a model that one device cannot hold, shared among most.
+    def settled(self, sizes: Sequence[int], alone: Steps, counts: Sequence[int]) -> int:
+        """Items per device by default; of a model that one device cannot hold, shared by several.
 
         Raises:
             MissingFactError: The catalogue does not know what the times need.
         """
-        found = settled_batch(sizes, alone, self.cluster)
-        if found > 1 or most == 1 or self.fits(alone):
-            return found
-        sharded = Strategy.from_degrees(dp=most, sharding="zero3")
-        shared = simulate(*self.on(most, sharded, sizes), calibration=self.calibration)
-        return 1 if any(shared.reasons) else settled_batch(sizes, shared, self.cluster)
+        if self.fits(alone):
+            return settled_batch(sizes, alone, self.cluster)
+        alone.check_known()
+        for count in counts:
+            for strategy in sharing_strategies(count, self.cluster.devices_per_node):
+                jobs = self.on(count, strategy, sizes)
+                shared = simulate(*jobs, calibration=self.calibration)
+                if not any(shared.reasons) and self.fits(shared):
+                    return settled_batch(sizes, shared, self.cluster)
+        return 1
 
     def fits(self, steps: Steps) -> bool:
         """Whether any of these steps does."""
@@ -241,34 +247,9 @@ def default_batch(
     """
     if rule.batch_per_device:
         return rule.batch_per_device
-    sizes = batch_sizes(rule)
+    sizes = batch_sizes(rule.max_global_batch)
     alone = _Asked(job=job, cluster=cluster, calibration=calibration).alone(sizes)
     return settled_batch(sizes, simulate(*alone, calibration=calibration), cluster)
-
-
-def batch_sizes(rule: BatchRule) -> list[int]:
-    """Batches of one device among which the default is chosen: powers of two."""
-    sizes = (2**power for power in range(_MAX_DEFAULT_BATCH.bit_length()))
-    return [size for size in sizes if size <= (rule.max_global_batch or _MAX_DEFAULT_BATCH)]
-
-
-def settled_batch(sizes: Sequence[int], alone: Steps, cluster: Cluster) -> int:
-    """The smallest fitting batch that settles throughput.
-
-    Args:
-        sizes: Of `batch_sizes`.
-        alone: A step of each on one device.
-        cluster: Of such devices.
-
-    Raises:
-        MissingFactError: The catalogue does not know what the times need.
-    """
-    alone.check_known()
-    fits = alone.needed_bytes() <= cluster.capacity_bytes
-    if not fits.any():
-        return 1
-    rate = np.where(fits, np.array(sizes) / alone.step_s, 0.0)
-    return sizes[int(np.argmax(rate >= _SETTLED_FRAC * rate.max()))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,14 +401,17 @@ def _or_shared(found: CountedStep, rule: BatchRule) -> _Found:
 
 def _with_searched(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[_Found]:
     """The same with the best of the whole space where data parallel does not work, or waits."""
-    searched = [one for one in found if isinstance(one, _Searchable) and one.is_searched]
+    shares_tables = is_mostly_tables(asked.job.workload.passes[0].graph)
+    waiting = [one for one in found if isinstance(one, _Searchable)]
+    searched = [one for one in waiting if one.is_searched or shares_tables]
     if not searched or len(asked.job.workload.passes) != 1:
         return [_replicas_of(one) for one in found]
     most, full = rule.global_batch or rule.batch_per_device or 1, asked.cluster.devices_per_node
     each = max(one.global_batch // one.count for one in searched)
     search = StrategySearch.of(
         asked.job, asked.machine(1), capacity_bytes=asked.cluster.capacity_bytes,
-        microbatches=microbatch_sizes(most, each * full), calibration=asked.calibration,
+        microbatches=sorted({*microbatch_sizes(most, each * full), *([each] * shares_tables)}),
+        calibration=asked.calibration,
     )  # fmt: skip
     better = {one.count: _searched(asked, search, one) for one in searched}
     found = [_replicas_of(one) for one in found]
@@ -484,7 +468,7 @@ class _Stated:
         jobs = tuple(
             (count, replace(job, batch=size))
             for count, job in self.jobs
-            for size in batch_sizes(rule)
+            for size in batch_sizes(rule.max_global_batch)
             if size == 1 or size * job.strategy.num_parts <= most
         )
         return replace(self, jobs=jobs)

@@ -10,7 +10,13 @@ from paceline.model.rewrite.master_weights import kept_format
 from paceline.planning.explain.wording import cost_value_text, matters_text, plural
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.goal import Goal
-from paceline.planning.goal.rewrites import OF_A_SEARCH, habit_words, run_words, usual_words
+from paceline.planning.goal.rewrites import (
+    OF_A_SEARCH,
+    habit_words,
+    run_words,
+    table_words,
+    usual_words,
+)
 from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
@@ -49,6 +55,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _service(search),
         _configuration(search, selection.best),
         run_words(search.goal.rewrite),
+        table_words(search.workload, search.goal.rewrite),
         usual_words(
             search.goal.framework,
             search.goal.rewrite,

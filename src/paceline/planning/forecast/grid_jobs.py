@@ -22,6 +22,7 @@ from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.model.names.registry import released_precisions
+from paceline.model.table_updates import updates_rows
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.planning.forecast.forecasts import can_split, lengths_of, profile_of
 from paceline.planning.goal.amounts import resolve_job
@@ -181,7 +182,7 @@ def grid_cases(
         is_quantised_whole=quantises_whole(workload, goal),
     )
     configured = (
-        *_stated(configured, axes),
+        *_stated(workload, configured, axes),
         *_shared(workload, configured, supports, axes, asks_service=service is not None),
         *_split_state(workload, configured, supports, axes),
     )
@@ -203,6 +204,7 @@ def grid_cases(
         assumptions=(
             *filter(None, (kernels_words(goal, workload),)),
             *_assumptions(workload, work, places, seq),
+            *_table_words(configured, axes),
             *_served_words(configured, supports, service, _arrivals(work, axes), workload.name),
             *(one.assumption for one in supports if one.assumption),
         ),
@@ -265,7 +267,8 @@ def _cases(
         can_be_best &= (item == 0) | (least_bytes[configuration, item] <= capacities_bytes[place])
     rows = np.flatnonzero(can_be_best)
     at, counts_of = place[rows], np.array([p.count for p in places], dtype=np.int64)
-    degrees = np.array([one.tensor_degree for one in configured], dtype=np.int64)
+    each = [max(counts) if one.shares_tables else one.tensor_degree for one in configured]
+    degrees = np.array(each, dtype=np.int64)
     return rows, Cases(
         jobs=jobs,
         machines=machines,
@@ -297,7 +300,9 @@ def _places(
 
 
 def _strategy(count: int, how: ConfiguredDevices) -> Strategy:
-    """Replicas of so many ranks that share layers; one alone has nobody to split with."""
+    """Replicas of so many ranks that share layers, or ranks that share tables."""
+    if how.shares_tables:
+        return Strategy.from_degrees(ep=count)
     replicas = max(count // how.tensor_degree, 1)
     return Strategy.from_degrees(
         dp=replicas, tp=how.tensor_degree, sharding=how.sharding if replicas > 1 else "none"
@@ -346,10 +351,16 @@ def _shared(
                 yield replace(one, rows=rows, tensor_degree=degree)
 
 
-def _stated(configured: Sequence[ConfiguredDevices], axes: GridAxes) -> Iterator[ConfiguredDevices]:
-    """The same, with what is stated of the training state."""
+def _stated(
+    workload: Workload, configured: Sequence[ConfiguredDevices], axes: GridAxes
+) -> Iterator[ConfiguredDevices]:
+    """The same, with what is stated of the training state; else tables as trainers share them."""
     for one in configured:
-        yield one if axes.sharding == "auto" else replace(one, sharding=axes.sharding)
+        if axes.sharding != "auto":
+            yield replace(one, sharding=axes.sharding)
+        else:
+            how = one.configuration.table_updates
+            yield replace(one, shares_tables=updates_rows(workload.passes[0].graph, how))
 
 
 def _split_state(
@@ -366,7 +377,7 @@ def _split_state(
             for row in one.rows
             if state_bytes > _CROWDED_FRAC * capacity_bytes(supports[row].device)
         )
-        if rows:
+        if rows and not one.shares_tables:
             yield replace(one, rows=rows, sharding="zero3")
 
 
@@ -432,6 +443,11 @@ def _assumptions(
     parts.append("input fed fast enough")
     yield ", ".join(part for part in parts if part)
     yield from _joints(places)
+
+
+def _table_words(configured: Sequence[ConfiguredDevices], axes: GridAxes) -> Iterator[str]:
+    if max(axes.counts) > 1 and any(one.shares_tables for one in configured):
+        yield "devices share its tables, each with items of its own (--sharding none for replicas)"
 
 
 def _joints(places: Sequence[GridPlace]) -> Iterator[str]:

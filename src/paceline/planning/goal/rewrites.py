@@ -8,8 +8,10 @@ from types import MappingProxyType
 from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Workload
 from paceline.model.objectives import models_beside
 from paceline.model.settings import read_settings
+from paceline.model.table_updates import written_updates
 from paceline.stack.trainers import usual_settings
 
 #: Settings that a prediction takes from elsewhere, and what says them.
@@ -102,6 +104,20 @@ def run_words(rewrite: str) -> str:
     """
     beside = models_beside(read_settings(rewrite, Configuration()).objective)
     return ": ".join(filter(None, (rewrite and f"run with {rewrite}", beside.words)))
+
+
+def table_words(workload: Workload, rewrite: str) -> str:
+    """How tables of embeddings are updated where the model's trainer has its own way."""
+    stated = read_settings(rewrite, Configuration()).table_updates
+    updates = [written_updates(one.graph) for one in workload.passes]
+    how = next((one for one in updates if one != "dense"), "dense")
+    if how == "dense" or stated != "as-written":
+        return ""
+    when = "within the backward pass" if how == "fused" else "after it, from sparse gradients"
+    return (
+        f"tables are updated by the rows that were read, {when}, as its published trainer does "
+        "(change with --rewrite table_updates=dense)"
+    )
 
 
 def usual_words(

@@ -61,6 +61,7 @@ class ConfiguredDevices:
         rows: Indices into the list of devices, rising.
         tensor_degree: Devices that share each layer.
         sharding: What the devices of a training job split.
+        shares_tables: Whether they share tables of embeddings, each with items of its own.
         host: Whose dispatch applies where no engine serves.
     """
 
@@ -68,6 +69,7 @@ class ConfiguredDevices:
     rows: tuple[int, ...]
     tensor_degree: int = 1
     sharding: Sharding = "none"
+    shares_tables: bool = False
     host: str = USUAL_LOOP
 
 
