@@ -11,6 +11,7 @@ from paceline.catalog.entities import Catalog, Device
 from paceline.model.graph.rows import with_rows
 from paceline.model.graph.workload import Workload
 from paceline.model.items import StatedItem, as_items, denoises
+from paceline.model.table_updates import updates_rows
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.scoring.assumed import Assumed, widening
 from paceline.scoring.naming.models import UnresolvedRowError
@@ -137,6 +138,10 @@ def row_job(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
     if cell.reading.task == "infer":
         return _replicas(cell, workload, catalog, row.num_devices)
     degrees, recipe = degrees_of(row), recipe_of(row, cell.device.name)
+    how = cell.reading.configuration.table_updates
+    if not degrees.splits_model and updates_rows(workload.passes[0].graph, how):
+        shared = Strategy.parse(f"ep{row.num_devices}")
+        return _split(cell, workload, catalog, shared, recipe, _items(cell))
     if degrees.splits_model or recipe.is_megatron:
         has_adapters = cell.reading.configuration.lora_rank > 0
         strategy = strategy_of(row, degrees, recipe, has_adapters=has_adapters)
