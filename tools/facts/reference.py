@@ -300,6 +300,7 @@ def convert_link(row: Row) -> Row:
         "measured_bus_bytes_per_s": measured_bus(row),
         "measured_wire_frac": row["ratio_measured_to_spec"],
         "reduces_in_switch": "yes" if "nvls" in row["id"] else "no",
+        "domain_devices": str(CHOICES["domain_devices"].get(row["id"].replace("_", "-"), "")),
         "joins": row["machine_or_fabric"],
         "source": row["source"],
         "confidence": "recalled" if re.search("recalled|estimate", row["source"]) else "read",

@@ -152,6 +152,8 @@ class Link:
         measured_wire_frac: Share of the peak that crossed the wire in the best published run. Bus
             bandwidth across nodes is not a wire rate: it is this that calibrates a link.
         note: What a reader must know, assumptions (such as a latency nobody publishes) included.
+        domain_devices: Devices that it joins at most, in as many machines as they fill: a rack of
+            GB200, a pod of TPUs; None where it ends at the machine.
     """
 
     name: str
@@ -164,6 +166,7 @@ class Link:
     source: Source
     measured_wire_frac: float | None = None
     note: str = ""
+    domain_devices: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,8 @@ def offer_links(catalog: Catalog, offer: Offer) -> OfferLinks:
     device = _devices(catalog).get(offer.device_name or "")
     between, why_between = _between_devices(catalog, device, offer.interconnect, offer.num_devices)
     node, why_node = _between_machines(catalog, offer)
-    host = _to_host(catalog, device)
-    return OfferLinks(device=between, node=node, host=host, assumptions=why_between + why_node)
+    whys = (*why_between, *_joined(between, offer.num_devices), *why_node)
+    return OfferLinks(device=between, node=node, host=_to_host(catalog, device), assumptions=whys)
 
 
 def machine_links(catalog: Catalog, machine: Machine) -> OfferLinks:
@@ -77,24 +77,6 @@ def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None
     return _network(slower.network_kind, bytes_per_s, source)
 
 
-def pod_devices(catalog: Catalog, offer: Offer) -> float:
-    """Devices that the fabric of an offer joins at most, beyond one machine; 0 if unknown.
-
-    >>> from paceline.catalog.load import load_catalog
-    >>> catalog = load_catalog()
-    >>> pod_devices(catalog, next(o for o in catalog.offers if o.name == "gcp/tpu-v5p-8"))
-    8960.0
-    """
-    device = _devices(catalog).get(offer.device_name or "")
-    rows = (
-        row
-        for row in read_rows("fabric_links.csv")
-        if device is not None and row["spans_machines"] == "yes"
-        and row["device_name"] == device.name
-    )  # fmt: skip
-    return max((float(row["max_devices"]) for row in rows), default=0.0)
-
-
 def named_link(catalog: Catalog, name: str) -> Link | None:
     """The link that goes by a name here: of the catalogue, or made of listed rates; None if none.
 
@@ -113,6 +95,14 @@ def named_link(catalog: Catalog, name: str) -> Link | None:
     if network is None or network[1] not in kinds:
         return None
     return _network(network[1], float(network[2]) / 8e-9, Source(text="its name"))
+
+
+def _joined(link: Link | None, num_devices: float) -> tuple[str, ...]:
+    """Where machines of one job are taken to stand, if a link reaches beyond one."""
+    if link is None or (link.domain_devices or 0) <= num_devices:
+        return ()
+    return (f"machines of a job are taken to stand where {link.name} joins up to "
+            f"{link.domain_devices:,} devices",)  # fmt: skip
 
 
 def _between_devices(

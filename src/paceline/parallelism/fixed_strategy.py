@@ -98,7 +98,7 @@ def with_central_reduction(
         backward_s=0.0,
         gradient_bytes=float(state.reduced.sum()),
         num_ranks=strategy.num_ranks,
-        ranks_per_node=fabric.devices_per_node,
+        ranks_per_node=fabric.devices_per_domain,
         device_link=fabric.device_link.take(one_row),
         node_link=fabric.node_link.take(one_row),
         parameter_bytes=float(state.weight.sum()),

@@ -62,7 +62,7 @@ def check_costed(strategy: Strategy) -> None:
 
 
 def spans_nodes(strategy: Strategy, name: AxisName, devices_per_node: int) -> bool:
-    """Whether the groups of an axis reach beyond one node.
+    """Whether the groups of an axis reach beyond one node, or one domain.
 
     >>> spans_nodes(Strategy.from_degrees(dp=2, tp=8), "tp", 8)
     False
@@ -119,10 +119,10 @@ def _check_stages(strategy: Strategy, num_blocks: int, bare_stages: int) -> None
 
 def _check_link(strategy: Strategy, cluster: Cluster, name: AxisName) -> None:
     level = next(axis.level for axis in strategy.mesh if axis.name == name)
-    beyond = spans_nodes(strategy, name, cluster.devices_per_node)
+    beyond = spans_nodes(strategy, name, cluster.devices_per_domain)
     if level == "device" and beyond:
         raise InvalidInputError(
-            f"`{name}` should stay inside a node of {cluster.devices_per_node} but does not",
+            f"`{name}` should stay inside a node of {cluster.devices_per_domain} but does not",
             hint=f"put `{name}` further right in the mesh, or make it smaller",
         )
     missing = cluster.node_link if beyond else cluster.device_link
@@ -136,7 +136,7 @@ def _check_link(strategy: Strategy, cluster: Cluster, name: AxisName) -> None:
 
 def _check_tensor(strategy: Strategy, cluster: Cluster) -> None:
     link = cluster.node_link
-    if link is None or not spans_nodes(strategy, "tp", cluster.devices_per_node):
+    if link is None or not spans_nodes(strategy, "tp", cluster.devices_per_domain):
         return
     rate = link.bytes_per_s / cluster.devices_per_node
     if rate < MIN_SHARED_BYTES_PER_S:

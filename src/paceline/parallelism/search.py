@@ -217,7 +217,8 @@ def prepare_search(
     """
     points = Points.of(microbatches, seq=seq)
     has_tables = is_mostly_tables(graph)
-    reach = fabric.devices_per_node * (_NODES_OF_TABLES if has_tables else 1)
+    of_tables = fabric.devices_per_node * _NODES_OF_TABLES if has_tables else 0
+    reach = max(fabric.even_domain, of_tables)
     experts = _expert_degrees(graph, reach) if splits_model else []
     splits_layers = splits_model and not has_tables
     part_tokens = context_part_tokens if splits_model else int(seq)
@@ -495,7 +496,7 @@ def _shardings(
         yield "none", 0
         return
     yield from ((sharding, 0) for sharding in (_WITH_STAGES if pp > 1 else _WITHOUT_STAGES))
-    in_node = space.fabric.devices_per_node // variant.num_ranks
+    in_node = space.fabric.even_domain // variant.num_ranks
     if pp == 1 and variant.shape.experts == 1 and 1 < in_node < dp and dp % in_node == 0:
         yield "zero3", in_node
 
@@ -504,10 +505,10 @@ def _tensor_groups(
     fabric: ClusterLinks, seq: float, max_tensor_degree: int | None
 ) -> Iterator[TensorGroup]:
     """Powers of two inside a node, with sequence parallel where the sequence divides."""
-    for degree in _powers(max_tensor_degree or fabric.devices_per_node):
+    for degree in _powers(max_tensor_degree or fabric.even_domain):
         yield TensorGroup(
             shape=SplitShape(tensor=degree, sequence_parallel=degree > 1 and seq % degree == 0),
-            ranks_per_node=fabric.devices_per_node,
+            ranks_per_node=fabric.devices_per_domain,
             device_link=fabric.device_link,
             node_link=fabric.node_link,
         )
@@ -521,7 +522,7 @@ def _with_context(
     graph: Graph, group: TensorGroup, fabric: ClusterLinks, seq: float, part_tokens: int
 ) -> Iterator[TensorGroup]:
     """The group with every context degree above one that model, sequence and links allow."""
-    tensor, per_node = group.shape.tensor, fabric.devices_per_node
+    tensor, per_node = group.shape.tensor, fabric.even_domain
     limit = min(seq / part_tokens, _MAX_CONTEXT_DEGREE)
     if not _is_fast(fabric):
         limit = min(limit, per_node // tensor)

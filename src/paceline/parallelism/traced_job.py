@@ -52,7 +52,7 @@ class TracedJob:
                 whole_experts=cluster.profile.whole_experts,
                 splits_words=cluster.profile.splits_words,
             ),
-            ranks_per_node=fabric.devices_per_node,
+            ranks_per_node=fabric.devices_per_domain,
             device_link=fabric.device_link,
             node_link=fabric.node_link,
             profile=cluster.profile,
@@ -61,10 +61,12 @@ class TracedJob:
 
 def fabric_of(cluster: Cluster, configuration: Configuration) -> ClusterLinks:
     """A cluster as strategies see it."""
+    num_nodes = cluster.devices_per_domain // cluster.devices_per_node
     return ClusterLinks(
         devices_per_node=cluster.devices_per_node,
         device_link=LinkTable.from_links([cluster.device_link]),
-        node_link=LinkTable.from_links([cluster.node_link]),
+        node_link=LinkTable.from_links([cluster.node_link]).of_nodes(num_nodes),
         platform=configuration.platform,
         profile=cluster.profile,
+        nodes_per_domain=num_nodes,
     )

@@ -112,7 +112,10 @@ def lanes_s(
 
 def sharing_in(cluster: Cluster, count: int, *, sent_s: float, step_s: float) -> float:
     """`sharing_log_sigma` of ``count`` devices of a cluster."""
-    link, shared = LinkTable.from_links([cluster.device_link]), min(count, cluster.devices_per_node)
+    link, shared = (
+        LinkTable.from_links([cluster.device_link]),
+        min(count, cluster.devices_per_domain),
+    )
     return float(sharing_log_sigma(link, shared, sent_s=sent_s, step_s=step_s)[0])
 
 

@@ -184,10 +184,10 @@ def _served(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
     mesh = ".".join(f"{name}{size}" for name, size in degrees if size > 1) or "dp1"
     heads = f"+ulysses{split.ulysses}" if split.ulysses > 1 else ""
     machine, is_assumed = _machine(cell, catalog, num_devices)
-    if 1 < split.num_ranks > machine.devices_per_node:
+    if 1 < split.num_ranks > machine.devices_per_domain:
         raise UnresolvedRowError(
             f"{split.num_ranks} ranks share the model, and a node has "
-            f"{machine.devices_per_node} devices"
+            f"{machine.devices_per_domain} devices"
         )
     habits: tuple[Habit, ...] = ("whole",) if split.whole_experts else ()
     job = _job(cell, workload, Strategy.parse(f"{mesh}{heads}"), reading.batch_per_gpu, habits)

@@ -61,7 +61,7 @@ def as_sure(steps: Steps, alone: Steps, machine: Machine, num_devices: int) -> S
     """
     link, node = (LinkTable.from_links([one]) for one in (machine.device_link, machine.node_link))
     sent_s = steps.tensor_s + steps.exposed_s
-    num_shared = min(num_devices, machine.devices_per_node)
+    num_shared = min(num_devices, machine.devices_per_domain)
     busy_s = lanes_s(sent_s, link, node, num_devices > num_shared)
     sharing = sharing_log_sigma(link, num_shared, sent_s=busy_s, step_s=steps.step_s)
     # What does not fit takes for ever: nobody asks how sure that is.

@@ -101,19 +101,21 @@ class Cases:
         return np.asarray(np.array(values, dtype=np.float64)[self.job])
 
     @property
-    def devices_per_node(self) -> IntArray:
-        """Of every row's machine."""
-        return np.array([one.devices_per_node for one in self.machines])[self.machine]
+    def devices_per_domain(self) -> IntArray:
+        """Joined by the link between devices, of every row's machine."""
+        return np.array([one.devices_per_domain for one in self.machines])[self.machine]
 
     @property
     def device_link(self) -> LinkTable:
-        """Inside a node."""
+        """Inside a domain."""
         return LinkTable.from_links([one.device_link for one in self.machines]).take(self.machine)
 
     @property
     def node_link(self) -> LinkTable:
-        """Between nodes."""
-        return LinkTable.from_links([one.node_link for one in self.machines]).take(self.machine)
+        """Between domains."""
+        networks = LinkTable.from_links([one.node_link for one in self.machines])
+        num_nodes = [one.devices_per_domain / one.devices_per_node for one in self.machines]
+        return networks.of_nodes(num_nodes).take(self.machine)
 
 
 def distinct_machines(machines: Sequence[Machine]) -> tuple[tuple[Machine, ...], IntArray]:

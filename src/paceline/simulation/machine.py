@@ -9,7 +9,7 @@ from paceline.catalog.entities import Catalog, Device, Link
 from paceline.catalog.lookup import find_device
 from paceline.catalog.offer_links import named_link
 from paceline.errors import InvalidInputError
-from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.collectives.cluster import Cluster, devices_per_domain
 from paceline.units import parse_bytes
 from paceline.values import dataclass
 
@@ -45,7 +45,7 @@ class Machine:
 
     Attributes:
         groups: Devices, one group per kind; ranks are laid out in this order.
-        device_link: Between devices of a node.
+        device_link: Between devices of a node, or of a domain of several.
         node_link: Between nodes.
         host_link: Between a device and its host.
         host_memory_bytes: Main memory of a node.
@@ -145,6 +145,11 @@ class Machine:
     def devices_per_node(self) -> int:
         """Of the first group."""
         return self.groups[0].devices_per_node
+
+    @property
+    def devices_per_domain(self) -> int:
+        """Devices of the first group that the link between devices joins."""
+        return devices_per_domain(self.devices_per_node, self.device_link)
 
     @property
     def num_devices(self) -> int:

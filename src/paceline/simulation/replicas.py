@@ -131,17 +131,17 @@ def _sharded(
         update_s=alone.update_s,
         microbatches=cases.microbatches,
         num_ranks=cases.replicas,
-        ranks_per_node=cases.devices_per_node // degree,
+        ranks_per_node=np.maximum(cases.devices_per_domain // degree, 1),
         device_link=device_link,
         node_link=node_link,
         sharding=sharding,
         shards=shards,
-        node_share_frac=1.0 / degree,
+        node_share_frac=1.0 / np.minimum(degree, cases.devices_per_domain),
     )
     split_s = cases.microbatches * tensor_s
     step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s
-    shared = np.minimum(cases.replicas * degree, cases.devices_per_node)
-    is_spread = cases.replicas * degree > cases.devices_per_node
+    shared = np.minimum(cases.replicas * degree, cases.devices_per_domain)
+    is_spread = cases.replicas * degree > cases.devices_per_domain
     sent_s = lanes_s(step.communication_s + split_s, device_link, node_link, is_spread)
     sharing = sharing_log_sigma(device_link, shared, sent_s=sent_s, step_s=step_s)
     log_sigma = step_log_sigma(

@@ -47,7 +47,7 @@ def served(
     added_s = cases.microbatches * whole_s
     alone_s = cases.microbatches * alone.step_s
     device_link = cases.device_link
-    shared = np.minimum(cases.replicas * passes.shape.num_ranks, cases.devices_per_node)
+    shared = np.minimum(cases.replicas * passes.shape.num_ranks, cases.devices_per_domain)
     sharing = sharing_log_sigma(device_link, shared, sent_s=added_s, step_s=alone_s + added_s)
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=alone_s, exposed_s=added_s, sharing_log_sigma=sharing
@@ -88,7 +88,7 @@ def exchanged_s(
         return nothing, nothing
     engine = passes.engine
     groups = passes.shape.groups(
-        len(cases), cases.devices_per_node, cases.device_link, cases.node_link
+        len(cases), cases.devices_per_domain, cases.device_link, cases.node_link
     )
     sums = None
     if engine is not None:

@@ -185,7 +185,9 @@ def test_a_rack_is_one_node():
     catalog = load_catalog()
     row = parse_row(BASE | {"n_gpus": "64", "n_nodes": "16"})
     joined = links_of_row(catalog, find_device(catalog, "GB200 (per GPU)"), row)
-    assert joined.devices_per_node == 64
+    assert joined.devices_per_node == 4
+    assert joined.links.device is not None
+    assert joined.links.device.domain_devices == 72
     assert links_of_row(catalog, find_device(catalog, H100), row).devices_per_node == 4
 
 

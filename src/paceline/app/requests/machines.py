@@ -14,8 +14,9 @@ from datetime import date
 from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks, Source
 from paceline.catalog.filters import OfferFilter, filter_offers
 from paceline.catalog.lookup import find_device, find_offer
-from paceline.catalog.offer_links import machine_links, offer_links, pod_devices
+from paceline.catalog.offer_links import machine_links, offer_links
 from paceline.errors import NoOfferError
+from paceline.parallelism.collectives.cluster import devices_per_domain
 from paceline.planning.places.own_machines import OWN, owned_offers
 
 #: Devices in a machine of which nothing is known: as of most accelerators.
@@ -26,14 +27,14 @@ _PORT_BYTES_PER_S = 25e9
 
 
 def offer_called(catalog: Catalog, name: str, most: int, *, today: date) -> Offer:
-    """The offer or machine of one's own that goes by a name; of a pod, as many as asked.
+    """The offer or machine of one's own that goes by a name.
 
     Raises:
         UnknownNameError: There is none.
     """
     mine = (one.offer for one in owned_offers(catalog, today=today))
     own = [one for one in mine if one.name.lower() == name.strip().lower()]
-    return own[0] if own else _grown(catalog, find_offer(catalog, name), most)
+    return own[0] if own else find_offer(catalog, name)
 
 
 def offer_with(catalog: Catalog, device_name: str, most: int, *, today: date) -> Offer:
@@ -47,10 +48,9 @@ def offer_with(catalog: Catalog, device_name: str, most: int, *, today: date) ->
     offers = filter_offers(catalog, OfferFilter(device=device.name), today=today)
     whole = [offer for offer in offers if offer.num_devices >= 1 and offer.usd_per_hour]
     if whole:
-        grown = (_grown(catalog, offer, most) for offer in whole)
-        best = min(grown, key=lambda offer: _fitness(catalog, offer, most))
+        best = min(whole, key=lambda offer: _fitness(catalog, offer, most))
     else:
-        best = _grown(catalog, _unpriced(catalog, device, most), most)
+        best = _unpriced(catalog, device, most)
     is_assumable = most <= _USUAL_DEVICES or device.fabric is not None
     return _assumed(device) if is_assumable and _lacks_network(catalog, best, most) else best
 
@@ -68,16 +68,6 @@ def links_of(catalog: Catalog, offer: Offer) -> OfferLinks:
     if offer.cloud == OWN and offer.name in machines:
         return machine_links(catalog, machines[offer.name])
     return offer_links(catalog, offer)
-
-
-def _grown(catalog: Catalog, offer: Offer, most: int) -> Offer:
-    """The same slice of a pod with as many devices as asked, at the price of each."""
-    fewest = int(offer.num_devices)
-    if not fewest < most <= pod_devices(catalog, offer):
-        return offer
-    usd = offer.usd_per_hour
-    grown_usd = None if usd is None else usd * most / fewest
-    return replace(offer, num_devices=float(most), usd_per_hour=grown_usd)
 
 
 def _unpriced(catalog: Catalog, device: Device, most: int) -> Offer:
@@ -131,4 +121,5 @@ def _fitness(catalog: Catalog, offer: Offer, most: int) -> tuple[bool, bool, flo
 
 def _lacks_network(catalog: Catalog, offer: Offer, most: int) -> bool:
     """Whether so many devices take more machines than anything is known to join."""
-    return most > offer.num_devices and offer_links(catalog, offer).node is None
+    links = offer_links(catalog, offer)
+    return most > devices_per_domain(int(offer.num_devices), links.device) and links.node is None

@@ -23,7 +23,7 @@ class Cluster:
     Attributes:
         device: What is inside.
         devices_per_node: Devices in one node; a smaller job uses part of one.
-        device_link: Between devices of a node; None where there is none.
+        device_link: Between devices of a node, or of a domain of several; None where there is none.
         node_link: Between nodes; None where there is none.
         host_link: Between a device and its host; None where it is not known.
         host_memory_bytes: Main memory of a node; None where it is not known.
@@ -57,6 +57,11 @@ class Cluster:
         return capacity_bytes
 
     @property
+    def devices_per_domain(self) -> int:
+        """Devices that the link between devices joins: those of a node, or of a rack of them."""
+        return devices_per_domain(self.devices_per_node, self.device_link)
+
+    @property
     def device_table(self) -> DeviceTable:
         """A table of the one device."""
         return DeviceTable.from_devices([self.device])
@@ -65,6 +70,16 @@ class Cluster:
     def usd_per_device_s(self) -> float | None:
         """Price of one device for a second; None if unknown."""
         return None if self.usd_per_device_hour is None else self.usd_per_device_hour / HOUR_S
+
+
+def devices_per_domain(devices_per_node: int, device_link: Link | None) -> int:
+    """Devices that a link joins, in whole nodes; those of one node where it ends there.
+
+    >>> devices_per_domain(8, None)
+    8
+    """
+    joined = (device_link.domain_devices if device_link else None) or 0
+    return max(joined // devices_per_node, 1) * devices_per_node
 
 
 def check_known(lowered: LoweredPass, devices: DeviceTable) -> None:

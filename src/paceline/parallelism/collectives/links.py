@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Literal, get_args
 
@@ -41,6 +42,7 @@ class LinkTable:
 
     Attributes:
         bytes_per_s: Peak per device (inside a node) or per node (between), per direction.
+        num_nodes: Nodes of one domain, whose networks carry what leaves it together.
         latency_s: One-way latency of a small message on the wire.
         reduces_in_switch: Whether the switch can reduce.
         kind_row: Row of `Coefficients` that describes its kind.
@@ -50,6 +52,7 @@ class LinkTable:
     """
 
     bytes_per_s: FloatArray
+    num_nodes: FloatArray
     latency_s: FloatArray
     reduces_in_switch: npt.NDArray[np.bool_]
     kind_row: npt.NDArray[np.int64]
@@ -67,6 +70,7 @@ class LinkTable:
         spreads = np.array([_log_sigmas(link.kind if link else "") for link in distinct])
         once = cls(
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in distinct]),
+            num_nodes=np.ones(len(distinct)),
             latency_s=np.array([link.latency_s if link else 0.0 for link in distinct]),
             reduces_in_switch=np.array(
                 [bool(link and link.reduces_in_switch) for link in distinct], dtype=np.bool_
@@ -81,6 +85,11 @@ class LinkTable:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.bytes_per_s)
+
+    def of_nodes(self, num_nodes: npt.ArrayLike) -> LinkTable:
+        """The networks of so many nodes, which one domain joins."""
+        nodes = np.broadcast_to(np.asarray(num_nodes, dtype=np.float64), self.num_nodes.shape)
+        return replace(self, num_nodes=nodes)
 
     def take(self, rows: npt.ArrayLike) -> LinkTable:
         """The table with these rows, in this order; rows may repeat."""

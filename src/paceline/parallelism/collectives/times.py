@@ -218,10 +218,14 @@ def _call_s(link: LinkTable, transfer: int, ranks: FloatArray) -> FloatArray:
 def _wire_s(
     link: LinkTable, transfer: int, ranks: FloatArray, size: FloatArray, frac: FloatArray | float
 ) -> FloatArray:
-    """Seconds of a message's bytes on a link; infinite without one, nothing for one rank."""
+    """Seconds of a message's bytes on a link; infinite without one, nothing for one rank.
+
+    Networks of several nodes carry it together, each as well as one carries all of it.
+    """
     ideal_s = size / np.where(link.bytes_per_s > 0, link.bytes_per_s, 1.0)
     log_rate = _log_efficiency(link, transfer, ranks, ideal_s)
-    seconds = np.where(link.bytes_per_s > 0, frac * ideal_s * np.exp(-log_rate), np.inf)
+    wire_s = frac / link.num_nodes * ideal_s * np.exp(-log_rate)
+    seconds = np.where(link.bytes_per_s > 0, wire_s, np.inf)
     return np.where(ranks > 1, seconds, 0.0)
 
 

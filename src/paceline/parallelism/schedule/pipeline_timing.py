@@ -185,7 +185,7 @@ def distinct_pipelines(
 ) -> Pipelines:
     """The pipelines of a table, laid out."""
     degree = np.array([v.num_ranks for v in variants])[table.variant]
-    crosses = degree * table.dp * table.pp > fabric.devices_per_node
+    crosses = degree * table.dp * table.pp > fabric.devices_per_domain
     columns = (table.pp, table.chunks, table.kind, table.microbatches, table.variant, table.point)
     keys, of_row = np.unique(np.column_stack([*columns, crosses]), axis=0, return_inverse=True)
     layouts = tuple(
@@ -233,6 +233,6 @@ def _hop_s(keys: IntArray, layouts: Sequence[Layout], fabric: ClusterLinks) -> F
     pair = RankGroup.of(
         2.0, np.where(crosses, 1.0, 2.0), fabric.device_link.take(one_row),
         fabric.node_link.take(one_row),
-        node_share_frac=np.where(crosses, 1.0 / fabric.devices_per_node, 1.0),
+        node_share_frac=np.where(crosses, 1.0 / fabric.devices_per_domain, 1.0),
     )  # fmt: skip
     return np.where(keys[:, 0] > 1, send_recv_s(size, pair) + fabric.profile.hop_wait_s, 0.0)

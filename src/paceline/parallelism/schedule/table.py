@@ -63,9 +63,10 @@ class ClusterLinks:
 
     Attributes:
         device_link: One row.
-        node_link: One row.
+        node_link: One row: between domains, with the networks of all nodes of one.
         platform: Whose allocator and context count.
         profile: How the software that runs there behaves.
+        nodes_per_domain: Nodes that ``device_link`` joins.
     """
 
     devices_per_node: int
@@ -73,6 +74,17 @@ class ClusterLinks:
     node_link: LinkTable
     platform: Platform = "cuda"
     profile: TrainingProfile = field(default_factory=find_training_profile)
+    nodes_per_domain: int = 1
+
+    @property
+    def devices_per_domain(self) -> int:
+        """Devices that ``device_link`` joins."""
+        return self.devices_per_node * self.nodes_per_domain
+
+    @property
+    def even_domain(self) -> int:
+        """Devices of a domain that degrees divide: its nodes in a power of two."""
+        return self.devices_per_node << (self.nodes_per_domain.bit_length() - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,7 +21,7 @@ from paceline.planning.explain.wording import (
     plural,
 )
 from paceline.planning.places.own_machines import OWN
-from paceline.planning.places.place_table import num_devices
+from paceline.planning.places.place_table import domain_of
 from paceline.planning.places.places import Place, pinned_offers
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
@@ -249,7 +249,7 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
         pinned = search.goal.pins["strategy"]
         return "not as pinned", f"`{pinned}` fills no number of its machines, or does not fit"
     if row < 0:
-        is_usable = search.forecast.tensor_degree <= num_devices(place)
+        is_usable = search.forecast.tensor_degree <= domain_of(place)
         least = float(np.nanmin(search.forecast.steps.memory_mid_bytes[is_usable, device]))
         capacity = float(search.places.memory_bytes[index])
         if least > capacity:

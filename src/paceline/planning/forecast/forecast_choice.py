@@ -35,7 +35,7 @@ from paceline.planning.places.configurations import (
     quantises_whole,
     with_common,
 )
-from paceline.planning.places.place_table import num_devices, place_memory_bytes
+from paceline.planning.places.place_table import domain_of, place_memory_bytes
 from paceline.planning.places.places import PlaceSearch
 from paceline.planning.places.support import device_support, platform_of
 from paceline.simulation.rank import rank_steps
@@ -196,7 +196,7 @@ def _tensor_parallel(
     counts: dict[str, set[int]] = {device.name: set() for device in devices}
     for place in found.places:
         if place.links.device is not None:
-            counts[place.device.name].add(num_devices(place))
+            counts[place.device.name].add(domain_of(place))
     return tuple(
         replace(c, rows=rows, tensor_degree=degree)
         for degree in degrees

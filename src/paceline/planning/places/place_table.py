@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from paceline.catalog.entities import Device
 from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.collectives.cluster import devices_per_domain
 from paceline.planning.places.interruption import MONTH_S
 from paceline.planning.places.own_machines import machine_power_w
 from paceline.planning.places.places import Place
@@ -37,7 +38,8 @@ class PlaceTable:
         tdp_w: Rated power of one device; NaN if unknown.
         heat_w: What one machine warms the user's own room with, under load; 0 where it is rented.
         has_device_link: Whether devices of a machine can exchange gradients.
-        has_node_link: Whether several machines can work together.
+        devices_per_domain: Devices that the link between devices joins, in one machine or several.
+        has_node_link: Whether more of them can work together.
         is_ranked: Whether the price is fresh enough to be ranked.
         is_owned: Whether it is the user's own, of which there is one.
         is_joined: Whether it is two machines that share every batch.
@@ -61,6 +63,7 @@ class PlaceTable:
     tdp_w: FloatArray
     heat_w: FloatArray
     has_device_link: BoolArray
+    devices_per_domain: IntArray
     has_node_link: BoolArray
     is_ranked: BoolArray
     is_owned: BoolArray
@@ -74,6 +77,12 @@ class PlaceTable:
     storage_usd_per_s: FloatArray
     egress_usd: FloatArray
     input_samples_per_s: FloatArray
+
+    def can_join(self, places: npt.ArrayLike, num_nodes: npt.ArrayLike) -> BoolArray:
+        """Whether so many machines of places can work together."""
+        count = np.asarray(num_nodes)
+        is_domain = count * self.devices_per_node[places] <= self.devices_per_domain[places]
+        return np.asarray((count == 1) | is_domain | self.has_node_link[places])
 
     @classmethod
     def unpriced(
@@ -96,6 +105,7 @@ class PlaceTable:
             tdp_w=tdp_w,
             heat_w=zeros,
             has_device_link=has_device_link,
+            devices_per_domain=devices_per_node,
             has_node_link=np.zeros(num, dtype=bool),
             is_ranked=np.zeros(num, dtype=bool),
             is_owned=np.zeros(num, dtype=bool),
@@ -147,6 +157,7 @@ def place_table(
         tdp_w=column([_rated_power_w(p) for p in places]),
         heat_w=column([_heat_w(p) for p in places]),
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
+        devices_per_domain=np.array([domain_of(p) for p in places], dtype=np.int64),
         has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
         is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
         is_owned=np.array([p.is_owned for p in places], dtype=bool),
@@ -176,6 +187,11 @@ def _charged(
 def num_devices(place: Place) -> int:
     """Devices of one machine; the processors of a CPU offer, and a part of a device, are one."""
     return 1 if place.device.kind == "cpu" else max(1, int(place.offer.num_devices))
+
+
+def domain_of(place: Place) -> int:
+    """Devices that the link between devices joins, in one machine or several."""
+    return devices_per_domain(num_devices(place), place.links.device)
 
 
 def _rated_power_w(place: Place) -> float | None:

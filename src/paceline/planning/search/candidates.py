@@ -192,7 +192,7 @@ def _rows(
 ) -> _Rows:
     counts = np.asarray(node_counts, dtype=np.int64)
     ranks = places.devices_per_node[:, None] * counts[None, :]
-    reachable = (counts[None, :] == 1) | places.has_node_link[:, None]
+    reachable = places.can_join(np.arange(len(ranks))[:, None], counts[None, :])
     reachable &= (places.devices_per_node[:, None] == 1) | places.has_device_link[:, None]
     is_place = (ranks <= max_devices) & (reachable if is_training else np.True_)
     is_place &= ~places.is_joined[:, None] & ((counts[None, :] == 1) | ~places.is_owned[:, None])
@@ -200,14 +200,23 @@ def _rows(
     num_shardings = len(SEARCHED_SHARDINGS) if is_training else 1
     is_sharded = np.arange(num_shardings)[None, None, :] > 0
     is_row = is_place[:, :, None] & ((ranks[:, :, None] > 1) | ~is_sharded)
-    is_divided = places.devices_per_node[:, None] % forecast.tensor_degree[None, :] == 0
-    is_divided &= (forecast.tensor_degree == 1)[None, :] | places.has_device_link[:, None]
+    is_runnable = is_predicted[:, None, :] & _is_divided(places, forecast.tensor_degree, counts)
     place, node, sharding, configuration = np.nonzero(
-        is_row[..., None] & (is_predicted & is_divided)[:, None, None, :]
+        is_row[..., None] & is_runnable[:, :, None, :]
     )
     return _Rows(
         place=place, num_nodes=counts[node], sharding=sharding, configuration=configuration
     )
+
+
+def _is_divided(places: PlaceTable, degree: IntArray, counts: IntArray) -> BoolArray:
+    """Whether ranks that share layers fill machines, or one of them, (places, counts, degrees)."""
+    per_node, joined = places.devices_per_node[:, None, None], places.devices_per_domain
+    in_one = per_node % degree == 0
+    in_several = (degree % per_node == 0) & (degree <= joined[:, None, None])
+    in_several &= (counts[:, None] * per_node) % degree == 0
+    is_linked = (degree == 1) | places.has_device_link[:, None, None]
+    return np.asarray((in_one | in_several) & is_linked)
 
 
 def _memory(

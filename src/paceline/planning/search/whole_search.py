@@ -133,7 +133,7 @@ class _Kind:
     def can_have(self, num_nodes: int) -> bool:
         """Whether so many machines can work together."""
         most, table = self.ground.question.goal.most_devices, self.ground.table
-        is_joined = num_nodes == 1 or bool(table.has_node_link[self.members[0]])
+        is_joined = bool(table.can_join(self.members[0], num_nodes))
         return is_joined and self.num_devices(num_nodes) <= most
 
     def search(self, *, splits_model: bool) -> StrategySearch:

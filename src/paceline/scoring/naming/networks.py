@@ -27,7 +27,6 @@ _KINDS = {
     "efa": re.compile(r"\befa\b|elastic fabric", re.IGNORECASE),
     "roce": re.compile(r"\broce|connect-?x|bluefield|\bcx-?\d|\bbf\d", re.IGNORECASE),
 }
-_RACKS = "rack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ class RowLinks:
 
     Attributes:
         links: Between devices of a node and between nodes.
-        devices_per_node: As many as talk over the link of a node.
+        devices_per_node: Of one machine.
         is_assumed: The network between nodes is that of the vendor's own system.
     """
 
@@ -48,8 +47,8 @@ class RowLinks:
 def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
     """Links of machines such as the row describes."""
     system = _reference_system(device)
-    per_node = _devices_per_node(row, system)
-    network, is_assumed = _network(row, system, per_node)
+    per_node = math.ceil(row.num_devices / max(row.num_nodes or 1, 1))
+    network, is_assumed = _network(row, system)
     is_card = device.form_factor.startswith("PCIe")
     fabric = bool(_FABRIC.search(row.interconnect)) or not is_card
     machine = Offer(
@@ -81,14 +80,11 @@ def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
     )
 
 
-def _network(row: Row, system: dict[str, str] | None, per_node: int) -> tuple[float | None, bool]:
-    """Bytes per second of the network of one node, and whether it is taken from its system.
-
-    A network is stated of a machine; a switch may join several.
-    """
+def _network(row: Row, system: dict[str, str] | None) -> tuple[float | None, bool]:
+    """Bytes per second of the network of one node, and whether it is taken from its system."""
     stated = network_bytes_per_s(row.interconnect)
     if stated is not None:
-        return stated * per_node / _devices_per_node(row, None), False
+        return stated, False
     if (row.num_nodes or 1) <= 1 or system is None:
         return None, False
     return float(system["node_bytes_per_s"]), True
@@ -107,13 +103,6 @@ def switched_link(catalog: Catalog, device: Device) -> Link | None:
 def _reference_system(device: Device) -> dict[str, str] | None:
     """The line of ``data/reference_systems.csv`` for a device."""
     return next(fitting_lines("reference_systems.csv", {"device": device.name}), None)
-
-
-def _devices_per_node(row: Row, system: dict[str, str] | None) -> int:
-    """Devices behind one switch: a node's, or a rack's where one switch joins it."""
-    if system is not None and system["joins"] == _RACKS:
-        return int(system["devices_per_node"])
-    return math.ceil(row.num_devices / max(row.num_nodes or 1, 1))
 
 
 def network_kind(interconnect: str) -> str:

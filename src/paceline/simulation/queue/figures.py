@@ -31,7 +31,7 @@ class Replicas:
     Attributes:
         job: Of one replica; its prompt is the context at which attention is predicted.
         limits: What their engine puts into a step; its own where None.
-        most_ranks: Devices that can share a replica: those that a link joins in one machine.
+        most_ranks: Devices that can share a replica: those that a link joins.
     """
 
     job: Job
@@ -73,8 +73,12 @@ class Replicas:
             job=one,
             machine=replace(machine, groups=(group,)),
             num_replicas=max(machine.num_devices // tensor, 1),
-            most_ranks=machine.devices_per_node if machine.device_link is not None else tensor,
+            most_ranks=_joined(machine) if machine.device_link is not None else tensor,
         )
+
+
+def _joined(machine: Machine) -> int:
+    return min(machine.num_devices, machine.devices_per_domain)
 
 
 @dataclass(frozen=True, kw_only=True)
