@@ -149,6 +149,14 @@ def test_a_replica_of_skyserve_is_asked_no_more_than_it_can_do() -> None:
     assert task["resources"]["accelerators"] == {"A100": 4}
 
 
+def test_a_replica_over_several_machines_is_refused() -> None:
+    """A rack joins machines, and the files of one server start one of them."""
+    wide = plans.service(num_ranks=16, num_replicas=1)
+    with pytest.raises(InvalidInputError, match="16 devices fills machines of 8") as refused:
+        deploy(wide, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+    assert "Ray" in refused.value.hint
+
+
 def test_what_is_not_known_is_asked_for() -> None:
     with pytest.raises(MissingFactError, match="weights to serve"):
         deploy(plans.service(), "kubernetes", DeploySettings(purpose="serve"))

@@ -419,9 +419,20 @@ def _deployment(
 
 
 def _replica(job: Job, service: PlannedService) -> Job:
-    """The job as one replica: its share of the machine it is on."""
+    """The job as one replica: its share of the machine it is on.
+
+    Raises:
+        InvalidInputError: A replica fills several machines, which one server does not start.
+    """
     if not job.devices_per_node:
         return job
+    if service.num_ranks > job.devices_per_node:
+        raise InvalidInputError(
+            f"a replica of {service.num_ranks} devices fills machines of {job.devices_per_node}: "
+            "the files of one server do not start it",
+            hint="start the engine on a cluster of Ray over these machines, or plan with --device "
+            "of machines that hold a replica",
+        )
     share = min(1, service.num_ranks / job.devices_per_node)
     return replace(
         job,

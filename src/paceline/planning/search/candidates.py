@@ -213,8 +213,8 @@ def _is_divided(places: PlaceTable, degree: IntArray, counts: IntArray) -> BoolA
     """Whether ranks that share layers fill machines, or one of them, (places, counts, degrees)."""
     per_node, joined = places.devices_per_node[:, None, None], places.devices_per_domain
     in_one = per_node % degree == 0
-    in_several = (degree % per_node == 0) & (degree <= joined[:, None, None])
-    in_several &= (counts[:, None] * per_node) % degree == 0
+    is_filled = (counts[:, None] * per_node) % degree == 0
+    in_several = is_filled & (degree % per_node == 0) & (degree <= joined[:, None, None])
     is_linked = (degree == 1) | places.has_device_link[:, None, None]
     return np.asarray((in_one | in_several) & is_linked)
 
