@@ -78,9 +78,9 @@ class PlaceTable:
     egress_usd: FloatArray
     input_samples_per_s: FloatArray
 
-    def can_join(self, places: npt.ArrayLike, num_nodes: npt.ArrayLike) -> BoolArray:
+    def can_join(self, places: IntArray | int, num_nodes: IntArray | int) -> BoolArray:
         """Whether so many machines of places can work together."""
-        count = np.asarray(num_nodes)
+        count = np.asarray(num_nodes, dtype=np.int64)
         is_domain = count * self.devices_per_node[places] <= self.devices_per_domain[places]
         return np.asarray((count == 1) | is_domain | self.has_node_link[places])
 
