@@ -74,6 +74,7 @@ def write_predictor(
     constants["host"]["step_s"] = {
         name: _rounded(value, 3) for name, value in zip(FRAMEWORKS, fixed, strict=True)
     }
+    _put_launches(constants["host"])
     measured = [d for d in catalog.devices if d.name in predictor.measured]
     content["groups"] = sorted(predictor.networks)
     content["measured_devices"] = sorted(d.name for d in measured)
@@ -186,6 +187,14 @@ def _stated_dispatch(host: dict[str, Any]) -> None:
                 way: float(row[f"{way}_s"]) for way in ("forward", "backward")
             }
             host["log_per_year"][row["framework"]] = float(row["log_per_year"])
+
+
+def _put_launches(host: dict[str, Any]) -> None:
+    """Put the host of engines that replay no graphs: each of their kernels is a call of PyTorch."""
+    per_kernel = host["per_kernel_s"]
+    per_kernel["launches"] = dict.fromkeys(per_kernel["torch"], per_kernel["torch"]["eager"])
+    for name in ("log_per_year", "step_s"):
+        host[name]["launches"] = host[name]["torch"]
 
 
 def _dispatch(predictor: Predictor) -> dict[str, object]:

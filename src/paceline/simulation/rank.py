@@ -100,7 +100,7 @@ class RankPasses:
         first = workload.passes[0]
         adapters_bytes = _adapters_bytes(splits[first.name].graph, lowered[first.name])
         _check_weights(first.graph, lowered[first.name], adapters_bytes)
-        host = job.profile if engine is None else engine.host
+        host = job.profile if engine is None else engine.dispatcher
         return cls(
             workload=workload, splits=splits, lowered=lowered, host=host, engine=engine,
             stages=stages,

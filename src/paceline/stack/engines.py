@@ -19,6 +19,10 @@ from paceline.values import dataclass
 #: Major and minor number.
 Release: TypeAlias = tuple[int, int]
 
+#: Stands for a release that a table does not state: habits are the slowest.
+UNSTATED: Release = (0, 0)
+#: The host that launches each kernel of an engine: a row of the calibration's ``host`` table.
+LAUNCHES = "launches"
 #: Serves language models unless a name is given.
 USUAL_ENGINE = "vllm"
 #: Runs everything else.
@@ -69,6 +73,7 @@ class EngineProfile:
         request_s: Of the host, in each step, for each request that it writes a token for:
             scheduling, handing out, streaming; None where it is unknown.
         step_s: Of the host, in each step, whatever is in it; None where it is unknown.
+        graphs_since: First release whose steps are replayed as graphs; None where all are alike.
         overlaps_since: First release whose host does so while the device works on the next step;
             None where it is unknown.
         all_reduce: Its own kernel that sums over ranks; None where the library sums.
@@ -111,6 +116,7 @@ class EngineProfile:
     request_s: float | None = None
     step_s: float | None = None
     overlaps_since: Release | None = None
+    graphs_since: Release | None = None
     all_reduce: str | None = None
     max_requests: int = 256
     chunk_tokens: int = 8192
@@ -135,6 +141,13 @@ class EngineProfile:
         """As `find_engine` reads it."""
         release = "" if self.release is None else " {}.{}".format(*self.release)
         return f"{self.name}{release}"
+
+    @property
+    def dispatcher(self) -> str:
+        """Whose dispatch applies to its release; one that nobody states is later than the first."""
+        release = self.release or UNSTATED
+        is_stated = release > UNSTATED
+        return LAUNCHES if is_stated and release < (self.graphs_since or UNSTATED) else self.host
 
     @property
     def overlaps(self) -> bool:
@@ -232,6 +245,19 @@ def _families() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
     return tuple((re.compile(row["pattern"], re.IGNORECASE), row) for row in rows)
 
 
+def nearest_in(text: str) -> EngineProfile | None:
+    """The engine that stands for software without a profile, by its name and its release.
+
+    >>> nearest_in("Ollama 0.11").name, nearest_in("MLX").name, nearest_in("diffusers") is None
+    ('llamacpp', 'llamacpp', True)
+    """
+    for family, row in _families():
+        if re.fullmatch(f"(?:{family.pattern}){_RELEASE}", text.strip(), re.IGNORECASE):
+            nearest = engines()[row["nearest"]]
+            return nearest if nearest.serves else None
+    return None
+
+
 def runs_models(name: str) -> bool:
     """Whether software of that name runs trained models, with or without a profile of its own.
 
@@ -317,7 +343,7 @@ def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
     for names in ("platforms", "narrow_cache_of"):
         facts[names] = tuple(row.get(names, ()))
     facts.setdefault("memory_frac", _tables()[USUAL_ENGINE]["memory_frac"])
-    for since in ("overlaps_since", "tuned_since", "mixes_since"):
+    for since in ("overlaps_since", "graphs_since", "tuned_since", "mixes_since"):
         facts[since] = _release(row.get(since, ""))
     return EngineProfile(name=name, **facts)
 

@@ -255,3 +255,31 @@ def test_gaudi_by_optimum_habana_shares_layers_and_keeps_a_cache_in_eight_bits()
     assert (found["parallelism"], found["compiler_flags"]) == ("tp=4", "KV cache=fp8")
     assert not completed(row | {"n_gpus": "1"}).get("parallelism")
     assert completed(row | {"parallelism": "tp=2"})["parallelism"] == "tp=2"
+
+
+def test_modules_called_one_by_one_write_a_token_as_slowly_as_their_host() -> None:
+    """GPT-2's steps are launches alone; two published sources have 20 to 27 us for each."""
+    load = "scenario=single stream;isl=128;osl=32;concurrency=1"
+    loop, engine = _answers(_row(load, framework="transformers (pytorch)"), _row(load))
+    assert loop.per_token.p50_mid_s > 3.0 * engine.per_token.p50_mid_s
+
+
+def test_a_server_around_a_loop_answers_one_request_after_the_other() -> None:
+    def told(scenario: str, concurrency: int) -> Row:
+        load = f"scenario={scenario};isl=128;osl=32;concurrency={concurrency}"
+        return _row(load, framework="text-generation-webui Transformers")
+
+    one, four, batch = _answers(
+        told("closed loop", 1), told("closed loop", 4), told("static batch", 4)
+    )
+    assert four.throughput_mid == pytest.approx(one.throughput_mid, rel=1e-3)
+    assert batch.throughput_mid > 3.0 * one.throughput_mid
+    assert four.first_token.p50_mid_s > 2.0 * one.first_token.p50_mid_s
+
+
+def test_an_engine_without_graphs_waits_for_its_launches() -> None:
+    load = "scenario=single stream;isl=128;osl=32;concurrency=1"
+    names = ("DeepSpeed-MII", "vLLM 0.2.7", "vLLM 0.6.0")
+    mii, early, later = _answers(*(_row(load, framework=name) for name in names))
+    assert mii.throughput_mid < early.throughput_mid * 1.2
+    assert early.throughput_mid < 0.7 * later.throughput_mid

@@ -24,7 +24,7 @@ from paceline.scoring.tables import read_table
 from paceline.values import dataclass
 
 #: Targets of accuracy and scenarios of MLPerf Inference.
-_MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")
+_MLPERF = re.compile(r"(-(99(\.9)?|interactive|offline|server))+$")
 #: Data sets and jobs after a name, which say nothing of its sizes; those of small pictures do.
 _DATA = re.compile(
     r"[\s_-]*\((\d{2,4}( ?[x×] ?\d{2,4})?|seq[\w\s=]*\d+)\)$|"

@@ -6,13 +6,12 @@ import re
 from dataclasses import replace
 
 from paceline.scoring.rows import Row
-from paceline.stack.engines import EngineProfile, Release, engine_in, engines
+from paceline.scoring.tables import fitting_lines
+from paceline.stack.engines import UNSTATED, EngineProfile, engine_in, engines, nearest_in
 from paceline.values import dataclass
 
 _INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
 _OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
-#: Taken where a row states none.
-_OLDEST: Release = (0, 0)
 #: Serves what generates where a row names its runtime alone.
 _RUNTIMES = ((re.compile(r"\btensorrt\b", re.IGNORECASE), "trtllm"),)
 #: Serves in the place of one without a profile.
@@ -58,21 +57,31 @@ def requests_of(row: Row) -> Requests | None:
 def engine_of(framework: str) -> EngineProfile | None:
     """The engine that a row names; of one whose release it does not state, the slowest habits.
 
-    >>> engine_of("vLLM").overlaps, engine_of("vLLM 0.19").overlaps, engine_of("MII")
+    >>> engine_of("vLLM").overlaps, engine_of("vLLM 0.19").overlaps, engine_of("QServe")
     (False, True, None)
-    >>> engine_of("MLPerf Inference v4.1; TensorRT 10.2.0").name
-    'trtllm'
+    >>> engine_of("MLPerf Inference v4.1; TensorRT 10.2.0").name, engine_of("Ollama 0.11").name
+    ('trtllm', 'llamacpp')
     """
-    engine = engine_in(framework) or _of_runtime(framework)
+    engine = engine_in(framework) or _of_runtime(framework) or nearest_in(framework)
     if engine is None or engine.release is not None:
         return engine
-    return replace(engine, release=_OLDEST)
+    return replace(engine, release=UNSTATED)
 
 
 def _of_runtime(framework: str) -> EngineProfile | None:
     """The engine that its maker builds on a runtime, whose releases count otherwise."""
     names = (name for spelling, name in _RUNTIMES if spelling.search(framework))
     return next((engines()[name] for name in names), None)
+
+
+def is_loop(framework: str) -> bool:
+    """Whether a row names a loop that calls a model's modules one by one, and no engine.
+
+    >>> is_loop("transformers (pytorch)"), is_loop("AutoGPTQ"), is_loop("vLLM"), is_loop("QServe")
+    (True, True, False, False)
+    """
+    named = fitting_lines("served_loops.csv", {"pattern": framework})
+    return engine_of(framework) is None and any(named)
 
 
 def profile_of(framework: str) -> str:
@@ -84,14 +93,14 @@ def profile_of(framework: str) -> str:
     engine = engine_of(framework)
     if engine is None:
         return _ENGINE
-    major, minor = engine.release or _OLDEST
+    major, minor = engine.release or UNSTATED
     return f"{engine.name} {major}.{minor}"
 
 
 def note_on_host(framework: str) -> str:
     """What is taken where a row names an engine without its release; empty where nothing is.
 
-    >>> note_on_host("vLLM 0.19"), note_on_host("MII")
+    >>> note_on_host("vLLM 0.19"), note_on_host("QServe")
     ('', '')
     """
     engine = engine_in(framework)

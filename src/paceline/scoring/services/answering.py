@@ -141,7 +141,7 @@ def _answer(
     cell, reading = asked.cell, asked.cell.reading
     log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
     level = math.exp(reading.log_level) * reading.num_passes * cell.row.time_factor
-    table = _in_harness(_with_room(table, asked), asked)
+    table = _one_by_one(_in_harness(_with_room(table, asked), asked), asked)
     factors = [level * math.exp(log) for log in _log_factors(asked, table.slower(level), log_sigma)]
     key = (
         id(table.times),
@@ -255,6 +255,16 @@ def _in_harness(table: EngineTable, asked: _Asked) -> EngineTable:
         return table
     batching = replace(table.batching, reserves_answers=False)
     return replace(table, batching=batching, path_s=0.0)
+
+
+def _one_by_one(table: EngineTable, asked: _Asked) -> EngineTable:
+    """A loop answers the batch that it is given, and a server around it one request at a time."""
+    if asked.engine.job.engine is not None or not asked.engine.job.is_generation:
+        return table
+    is_batch = asked.load.scenario in ("static", "backlog")
+    most = asked.load.load.concurrency if is_batch else 1
+    most = min(most or 1, table.batching.max_requests)
+    return replace(table, batching=replace(table.batching, max_requests=most))
 
 
 def _served(asked: _Asked, table: EngineTable) -> Served:

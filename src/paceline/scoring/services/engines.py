@@ -11,7 +11,7 @@ from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.inference_ranks import stages_of
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.networks import links_of_row
-from paceline.scoring.naming.serving import profile_of
+from paceline.scoring.naming.serving import is_loop, profile_of
 from paceline.scoring.services.loads import RowLoad
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
@@ -19,6 +19,8 @@ from paceline.simulation.queue.engine_tables import capacity_of, context_of
 from paceline.stack.engines import is_engine
 from paceline.values import dataclass
 
+#: Platforms on which a host launches one kernel after the other.
+_LAUNCHED = ("cuda", "jetson", "rocm")
 #: Of the memory that an engine takes, what weights may take; the rest is for its cache.
 _WEIGHTS_FRAC = 0.75
 
@@ -45,6 +47,15 @@ def states_ranks(cell: Cell) -> bool:
     return bool(cell.row.parallelism.strip()) or cell.row.num_devices == 1
 
 
+def runs_loop(cell: Cell) -> bool:
+    """Whether a host that calls modules one by one answers a row, and no engine.
+
+    Devices whose compilers take whole graphs have no such host.
+    """
+    is_launched = cell.device.generation.platform in _LAUNCHED
+    return is_launched and is_loop(cell.row.framework)
+
+
 def needed_tensor(cell: Cell, weights_bytes: float) -> int:
     """Devices that must share the layers of a model for its weights and a cache to have room."""
     usable = capacity_of(cell.device) * _WEIGHTS_FRAC
@@ -68,8 +79,12 @@ def engine_of_row(
     count, stages = cell.row.num_devices, stages_of(cell.row)
     tensor = cell.reading.split.num_ranks
     if workload.generates and not states_ranks(cell):
-        tensor = needed_tensor(cell, weights_bytes)
-        count = tensor if is_engine(cell.row.framework) else count
+        needed = needed_tensor(cell, weights_bytes)
+        if runs_loop(cell):
+            stages = count = needed
+        else:
+            tensor = needed
+            count = tensor if is_engine(cell.row.framework) else count
     if count % (tensor * stages):
         raise UnresolvedRowError(f"{tensor} devices share the model, and the row has {count}")
     joined = links_of_row(catalog, cell.device, cell.row)
@@ -97,6 +112,8 @@ def _job(cell: Cell, workload: Workload, asked: RowLoad, tensor: int) -> Job:
     if not workload.generates:
         return replace(job, seq=cell.reading.seq or workload.default_seq)
     context = context_of(asked.load.prompt.mean + asked.load.output.mean / 2.0)
+    if runs_loop(cell) and not workload.encodes:
+        return replace(job, seq=None, prompt_tokens=context, output_tokens=1)
     return replace(
         job,
         configuration=replace(reading.configuration, is_served=True, attention="flash"),

@@ -129,7 +129,7 @@ def engine_tables(
 
 
 def _asked(job: Job) -> list[Job]:
-    if job.engine is None:
+    if not _writes_tokens(job):
         return [replace(job, batch=float(count)) for count in _ITEMS]
     job = replace(job, workload=_found_nothing(job.workload))
     writing = [replace(job, batch=float(count), output_tokens=1) for count in _SEQUENCES]
@@ -139,6 +139,11 @@ def _asked(job: Job) -> list[Job]:
     return writing + reading
 
 
+def _writes_tokens(job: Job) -> bool:
+    """Whether answers are told token by token: an engine's, and those of a loop."""
+    return job.engine is not None or (job.is_generation and not job.workload.encodes)
+
+
 @lru_cache(maxsize=8)
 def _found_nothing(workload: Workload) -> Workload:
     """The same, whose prompts are read whole: what is found of each, the step loop leaves out."""
@@ -146,15 +151,17 @@ def _found_nothing(workload: Workload) -> Workload:
 
 
 def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) -> EngineTable:
-    if job.engine is None:
+    if not _writes_tokens(job):
         return _table_of_items(device, steps)
-    engine = job.engine
-    limits = limits or engine.limits_on(device)
     num_written = len(_SEQUENCES)
     written, read = (
         steps.take(np.arange(num_written)),
         steps.take(np.arange(num_written, len(steps))),
     )
+    if job.engine is None:
+        return _table_of_loop(device, written, read)
+    engine = job.engine
+    limits = limits or engine.limits_on(device)
     assert job.prompt_tokens is not None
     beams = job.workload.beams
     capacity_bytes = capacity_of(device)
@@ -235,6 +242,25 @@ def _between(at: FloatArray, known: FloatArray, values: FloatArray) -> FloatArra
     """Values between those that are known, and beyond the last of them in proportion."""
     found = np.interp(at, known, values)
     return np.asarray(np.where(at > known[-1], values[-1] * at / known[-1], found))
+
+
+def _table_of_loop(device: Device, written: Steps, read: Steps) -> EngineTable:
+    """A loop that reads the prompts of a batch, then writes for all of it, at one mean context."""
+    sequences = np.arange(_SEQUENCES[-1] + 1.0)
+    write_s = _between(sequences, _SEQUENCES, np.maximum.accumulate(written.per_token_s))
+    tokens = np.arange(_PROMPTS[-1] + 1.0)
+    read_s = _between(tokens, _PROMPTS, np.maximum.accumulate(read.first_token_s))
+    return EngineTable(
+        times=StepTimes(write_s=write_s, context_s=np.zeros(len(sequences)), read_s=read_s),
+        batching=Batching(
+            max_requests=len(sequences) - 1, chunk_tokens=len(tokens) - 1, mixes_prompts=False
+        ),
+        path_s=0.0,
+        log_sigma=float(np.median(written.log_sigma)),
+        memory_bytes=float(read.memory_mid_bytes[0]),
+        capacity_bytes=capacity_of(device),
+        knowledge=int(written.knowledge[0]),
+    )
 
 
 def _table_of_items(device: Device, steps: Steps) -> EngineTable:
