@@ -171,8 +171,7 @@ def _level(job: Job, device: Device, calibration: Calibration) -> float:
     levels = calibration.source_levels
     if levels is None:
         return 1.0
-    host = job.profile if job.engine is None else job.engine.dispatcher
-    asked = f"{host}/{job.workload.task}"
+    asked = f"{job.host}/{job.workload.task}"
     return math.exp(levels.logs(DeviceTable.from_devices([device]), asked)[0])
 
 

@@ -13,7 +13,7 @@ from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import StatedItem, as_items
 from paceline.model.settings import format_settings, read_settings
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.stack.engines import EngineProfile, engine_in
+from paceline.stack.engines import USUAL_LOOP, EngineProfile, engine_in
 from paceline.stack.recipes import training_recipe
 from paceline.values import dataclass
 
@@ -51,6 +51,8 @@ Load = Callable[[str, Task], Workload]
 
 #: Word of a job whose items are those of one pass, not the pictures or answers people mean.
 PASS = "item=pass"
+#: The host of loops that write tokens.
+_GENERATION = "generation"
 _HINT = "write jobs like `gpt2 train bf16 eager dp8+zero1 batch=4`"
 
 
@@ -155,6 +157,14 @@ class Job:
     def engine(self) -> EngineProfile | None:
         """The engine that serves its requests; None where it runs as it is."""
         return engine_in(self.profile) if self.is_generation else None
+
+    @property
+    def host(self) -> str:
+        """Whose dispatch applies: a row of the calibration's ``host`` table."""
+        if self.engine is not None:
+            return self.engine.dispatcher
+        writes = self.is_generation and not self.workload.encodes
+        return _GENERATION if writes and self.profile == USUAL_LOOP else self.profile
 
     @property
     def how(self) -> Configuration:

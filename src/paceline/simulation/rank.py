@@ -100,9 +100,8 @@ class RankPasses:
         first = workload.passes[0]
         adapters_bytes = _adapters_bytes(splits[first.name].graph, lowered[first.name])
         _check_weights(first.graph, lowered[first.name], adapters_bytes)
-        host = job.profile if engine is None else engine.dispatcher
         return cls(
-            workload=workload, splits=splits, lowered=lowered, host=host, engine=engine,
+            workload=workload, splits=splits, lowered=lowered, host=job.host, engine=engine,
             stages=stages,
         )  # fmt: skip
 
@@ -193,7 +192,7 @@ def rank_steps(
     if passes.engine is None and passes.workload.needs_engine:
         raise InvalidInputError(
             "prefixes that are found, adapters by request and guessed tokens are what engines do, "
-            f"and {passes.host} runs plain batches",
+            "and a loop runs plain batches",
             hint="write --framework vllm, or name devices that it serves on",
         )
     wanted = _asked_of_passes(passes, asked)

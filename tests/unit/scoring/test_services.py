@@ -281,5 +281,4 @@ def test_an_engine_without_graphs_waits_for_its_launches() -> None:
     load = "scenario=single stream;isl=128;osl=32;concurrency=1"
     names = ("DeepSpeed-MII", "vLLM 0.2.7", "vLLM 0.6.0")
     mii, early, later = _answers(*(_row(load, framework=name) for name in names))
-    assert mii.throughput_mid < early.throughput_mid * 1.2
-    assert early.throughput_mid < 0.7 * later.throughput_mid
+    assert max(mii.throughput_mid, early.throughput_mid) < 0.7 * later.throughput_mid
