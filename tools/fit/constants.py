@@ -198,8 +198,8 @@ def _put_launches(host: dict[str, Any]) -> None:
         host[name]["launches"] = host[name]["torch"]
 
 
-#: Launches of loops that write tokens, over those of steps: of Transformers' on A100, RTX 4090 and
-#: H200 0.56, 0.57 and 0.84 (premAI-io/benchmarks 16338c3, ninehills/llm-inference-benchmark 75ad11e,
+#: Launches of loops that write tokens, over those of steps: of Transformers on A100, RTX 4090 and
+#: H200 0.56, 0.57 and 0.84 (premAI-io/benchmarks 16338c3, ninehills/llm-inference-benchmark,
 #: benchmarks/gpu_asked.md; medians), drawn towards one as by one source more.
 _GENERATION_FRAC = 0.75
 
@@ -210,7 +210,8 @@ def _put_generation(constants: dict[str, Any]) -> None:
     eager = host["per_kernel_s"]["torch"]["eager"]
     forward = _rounded(_GENERATION_FRAC * eager["forward"], 3)
     host["per_kernel_s"]["generation"] = {
-        **host["per_kernel_s"]["torch"], "eager": {**eager, "forward": forward}
+        **host["per_kernel_s"]["torch"],
+        "eager": {**eager, "forward": forward},
     }
     for name in ("log_per_year", "step_s"):
         host[name]["generation"] = host[name]["torch"]

@@ -12,7 +12,9 @@ from typing import Literal
 
 from paceline.scoring.tables import read_table
 
-Assumed = Literal["framework", "batch", "network", "strategy", "tokens", "trainer"]
+Assumed = Literal[
+    "framework", "batch", "network", "strategy", "tokens", "trainer", "host", "power-mode"
+]
 
 
 def widening(assumed: Iterable[Assumed]) -> float:

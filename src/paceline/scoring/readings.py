@@ -201,8 +201,14 @@ def _context(requests: Requests | None) -> int | None:
 def on_device(job: Reading, device: Device) -> Reading:
     """The job as frameworks run it there: TF32 is plain FP32 where no unit has it.
 
-    Inference in FP16 runs in the other format of 16 bits where units have that alone.
+    Inference in FP16 runs in the other format of 16 bits where units have that alone. Modules for
+    the edge have power modes, and rows do not say which was set.
     """
+    if device.device_class == "edge":
+        left_open: tuple[Assumed, ...] = ("power-mode",)
+        log_sigma = math.hypot(job.log_sigma, widening(left_open))
+        note = "; ".join(filter(None, (job.note, note_of(left_open))))
+        job = replace(job, log_sigma=log_sigma, note=note)
     peaks = device.peak_flop_per_s
     instead = {"tf32": "fp32"}
     if job.task == "infer" and "bf16" in peaks:
