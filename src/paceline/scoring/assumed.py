@@ -12,9 +12,7 @@ from typing import Literal
 
 from paceline.scoring.tables import read_table
 
-Assumed = Literal[
-    "framework", "batch", "network", "strategy", "tokens", "trainer", "host", "power-mode"
-]
+Assumed = Literal["framework", "batch", "network", "strategy", "tokens", "trainer", "power-mode"]
 
 
 def widening(assumed: Iterable[Assumed]) -> float:

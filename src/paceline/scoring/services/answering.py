@@ -13,7 +13,7 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.prediction import Coverage
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer, Latency
-from paceline.scoring.assumed import Assumed, widening
+from paceline.scoring.assumed import widening
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.services.engines import RowEngine, engine_of_row, states_ranks
@@ -139,8 +139,7 @@ def _answer(
     failed: Answer, asked: _Asked, table: EngineTable, seen: dict[Hashable, tuple[Served, ...]]
 ) -> Answer:
     cell, reading = asked.cell, asked.cell.reading
-    left_open = (*reading.assumed, *_left_open(asked))
-    log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(left_open))
+    log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
     level = math.exp(reading.log_level) * reading.num_passes * cell.row.time_factor
     table = _one_by_one(_in_harness(_with_room(table, asked), asked), asked)
     factors = [level * math.exp(log) for log in _log_factors(asked, table.slower(level), log_sigma)]
@@ -258,19 +257,10 @@ def _in_harness(table: EngineTable, asked: _Asked) -> EngineTable:
     return replace(table, batching=batching, path_s=0.0)
 
 
-def _left_open(asked: _Asked) -> tuple[Assumed, ...]:
-    """What no row of a loop says: how fast the host of its machine is."""
-    return ("host",) if _is_loop(asked) else ()
-
-
-def _is_loop(asked: _Asked) -> bool:
-    job = asked.engine.job
-    return job.engine is None and job.is_generation and not job.workload.encodes
-
-
 def _one_by_one(table: EngineTable, asked: _Asked) -> EngineTable:
     """A loop answers the batch that it is given, and a server around it one request at a time."""
-    if not _is_loop(asked):
+    job = asked.engine.job
+    if job.engine is not None or not job.is_generation or job.workload.encodes:
         return table
     is_batch = asked.load.scenario in ("static", "backlog")
     most = asked.load.load.concurrency if is_batch else 1
