@@ -12,7 +12,7 @@ import numpy as np
 from paceline.simulation.queue.engine_tables import EngineTable
 from paceline.simulation.queue.load import Load, Requests
 from paceline.simulation.queue.percentiles import Percentiles, Served, summed_up
-from paceline.simulation.queue.step_loop import run_steps
+from paceline.simulation.queue.step_loop import Batching, run_steps
 from paceline.values import dataclass
 
 #: Times that a limit may bound.
@@ -20,6 +20,8 @@ Bounded = Literal["first_token", "per_token", "request"]
 #: Requests that are all there at the start show what an engine can do at most: so many times as
 #: many as it takes at once.
 _BACKLOG = 4
+#: The same over those that it admits before answers grow.
+_REFILLED = 2
 _SOME = 32
 #: Requests of a run over those in flight, so that most of them come to a filled engine.
 _SPANS = 6
@@ -112,16 +114,18 @@ def saturation(table: EngineTable, load: Load) -> Served:
     """What one replica gives at most: more requests wait than it takes at once.
 
     Rates are those at which requests start after the engine is full, so that neither its filling
-    nor the last long answers count.
+    nor the last long answers count. An engine that admits on prompts alone fills with more than it
+    keeps: answers grow, and who came last waits again. Those have started, and do not count.
     """
-    at_once = _at_once(table, load)
-    backlog = replace(load, arrivals="at-once", num_requests=_BACKLOG * at_once + _SOME).requests()
+    filling = _filling(table, load)
+    count = max(_BACKLOG * _at_once(table, load), _REFILLED * filling) + _SOME
+    backlog = replace(load, arrivals="at-once", num_requests=count).requests()
     run = run_steps(backlog, table.times, table.batching)
     seen = summed_up([run], path_s=table.path_s)
     started_s = np.sort(run.first_token_s)
-    span_s = float(started_s[-1] - started_s[at_once - 1])
-    requests_per_s = (len(started_s) - at_once) / span_s
-    later = np.argsort(run.first_token_s, kind="stable")[at_once:]
+    span_s = float(started_s[-1] - started_s[filling - 1])
+    requests_per_s = (len(started_s) - filling) / span_s
+    later = np.argsort(run.first_token_s, kind="stable")[filling:]
     output, prompt = (
         float(tokens[later].sum()) / span_s
         for tokens in (backlog.output_tokens, backlog.prompt_tokens)
@@ -136,9 +140,19 @@ def saturation(table: EngineTable, load: Load) -> Served:
 
 def _at_once(table: EngineTable, load: Load) -> int:
     """Requests that fill an engine or its cache."""
-    each = load.prompt.mean + table.batching.beams * load.output.mean
-    room = table.batching.cache_tokens / each
-    return max(int(min(table.batching.max_requests, room)), 1)
+    return _fitting(table.batching, load, table.batching.beams * load.output.mean)
+
+
+def _filling(table: EngineTable, load: Load) -> int:
+    """Requests that an engine admits before any of their answers has grown."""
+    if table.batching.reserves_answers:
+        return _at_once(table, load)
+    return _fitting(table.batching, load, 0.0)
+
+
+def _fitting(batching: Batching, load: Load, answer_tokens: float) -> int:
+    room = batching.cache_tokens / (load.prompt.mean + answer_tokens)
+    return max(int(min(batching.max_requests, room)), 1)
 
 
 def keeps(seen: Served, limits: Limits) -> bool:

@@ -273,3 +273,14 @@ def test_a_search_takes_less_of_the_cache_than_its_beams_apart() -> None:
     tight = replace(searched, cache_tokens=float(searched.tokens_of(requests).max()) - 1)
     with pytest.raises(InvalidInputError, match="does not fit the cache"):
         run_steps(requests, _TIMES, tight)
+
+
+@pytest.mark.parametrize("output", [150, 2000, 6000])
+def test_capacity_is_that_of_a_long_backlog_however_much_answers_grow(output: int) -> None:
+    """Prompts of 100 tokens are admitted long before the cache has room for their answers."""
+    load = Load(
+        arrivals="at-once", prompt=Lengths(mean=100), output=Lengths(mean=output), num_requests=2000
+    )
+    table = replace(_TABLE, batching=replace(_ENGINE, cache_tokens=20_000))
+    seen = summed_up([_run(load, table.batching)])
+    assert saturation(table, load).requests_per_s == pytest.approx(seen.requests_per_s, rel=0.2)
