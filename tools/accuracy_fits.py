@@ -3,6 +3,7 @@
 Usage: python tools/accuracy_fits.py [FOLDER] [--cache FOLDER] [--out benchmarks/accuracy_fits.md]
 FOLDER holds the published measurements (default ../shared/truth/e2e). Every row that ran out is
 scored, and every row that ran, of whatever quality, on GPUs; of timm every twentieth model by name.
+Runs of small models under a memory cap on a CPU are those of `benchmarks/fits_capped.py`.
 Asked: no row that ran out is called `yes` at the stated chance of 95 %, and at most 5 % of the rows
 that ran are called `no`.
 """
@@ -13,11 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
+from accuracy_memory.strangers import reliability_lines
 from fit.published import read_published
 from pages import deliver, need, page_parser
 from scored_rows import scored
 
 RAN_OUT = "A-OOM"
+CAPPED = Path(__file__).parents[1] / "benchmarks" / "fits_capped.csv"
 EVERY_NTH_TIMM_MODEL = 20
 #: Of the rows that ran.
 MOST_WRONG_NO_FRAC = 0.05
@@ -59,6 +62,21 @@ CAUSES = """\
   BERT's attention, which today's trace says and an earlier one did not: 148 rows more.
 * Without an answer though there is a rate: jobs whose batch is not stated, and Tacotron 2, of
   which a cut is traced."""
+
+
+def capped_lines(path: Path = CAPPED) -> list[str]:
+    """How often small models ran under a cap, by the chance that they were told."""
+    rows = pd.read_csv(path)
+    told = rows.assign(chance_to_fit=rows.chance, quality=rows.ran.map({1: "A", 0: RAN_OUT}))
+    return [
+        "## Small models under a memory cap",
+        "",
+        f"{len(rows)} runs of {rows.number.nunique()} models on a CPU",
+        "(`benchmarks/fits_capped.py`), each under a cap of its data at which a chance was told",
+        "that was drawn before.",
+        "",
+        *reliability_lines(told),
+    ]
 
 
 def share_no(rows: pd.DataFrame) -> float:
@@ -140,6 +158,8 @@ def page(rows: pd.DataFrame) -> str:
             "## Causes",
             "",
             CAUSES,
+            "",
+            *capped_lines(),
         ]
     )
 

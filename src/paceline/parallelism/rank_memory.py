@@ -100,7 +100,10 @@ def rank_memory(
         has_optimizer: Whether devices keep the optimizer, or a host does.
     """
     of_row, held = pipelines.of_row, pipelines.held()
-    owned = _owned(table, variants, held.state.values[:, :, of_row])
+    owned = _owned(
+        table, variants, held.state.values[:, :, of_row],
+        shards_experts=fabric.profile.shards_experts,
+    )  # fmt: skip
     shares = [_Shares.of(table, part, has_optimizer=has_optimizer) for part in owned]
     parts = list(zip(owned, shares, strict=True))
     state_bytes = np.sum([s.keeping(one.state) for one, s in parts], axis=0)
@@ -189,8 +192,9 @@ def _bucketed(
 
 
 def _owned(
-    table: StrategyTable, variants: Sequence[Variant], state: FloatArray
-) -> tuple[Owned, ...]:
+    table: StrategyTable, variants: Sequence[Variant], state: FloatArray, *,
+    shards_experts: bool = True,
+) -> tuple[Owned, ...]:  # fmt: skip
     """What all replicas hold, and experts, of which expert ranks hold different ones."""
     tensor, context, expert = (
         np.array(degrees)[table.variant]
@@ -210,7 +214,12 @@ def _owned(
         return (every,)
     return (
         every,
-        Owned(state=own, copies=table.dp * context, shards=shards, stride=tensor * expert),
+        Owned(
+            state=own,
+            copies=table.dp * context,
+            shards=shards if shards_experts else np.ones_like(shards),
+            stride=tensor * expert,
+        ),
     )
 
 

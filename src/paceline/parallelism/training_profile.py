@@ -52,6 +52,8 @@ class TrainingProfile:
             gradients, or gradients are ``views`` of them, as soon as they are reduced.
         wraps_each: Whether ranks that split weights gather what lies beside repeated blocks module
             by module; else all of it, from the first forward to the last backward.
+        shards_experts: Whether replicas of expert ranks shard experts as they shard the rest; else
+            each keeps those of its rank whole.
         splits_words: Whether tensor ranks split the vocabulary of the output head and the loss;
             else both are whole on every rank.
         host: Whose kernels run, and whose host dispatches them.
@@ -73,6 +75,7 @@ class TrainingProfile:
     keeps_gradients: bool
     buckets: Literal["none", "beside", "views"]
     wraps_each: bool
+    shards_experts: bool
     splits_words: bool
     host: str = _USUAL
 

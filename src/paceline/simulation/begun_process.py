@@ -15,6 +15,12 @@ from paceline.prediction.uncertainty.intervals import Z_80
 
 #: What libraries load and keep in the first steps: 20 to 80 MB in six scripts of PyTorch 2.13.
 _LOADED_MID_BYTES, _LOADED_HIGH_BYTES = 50e6, 120e6
+#: Of that, data of the process's own: end of the data of the same scripts less their heap is -34 to
+#: 24 MB, 0 in the mean, as is what a heap is off by. Libraries are files that are mapped.
+_LOADED_DATA_HIGH_BYTES = 8e6
+#: By how much a replayed heap is off: root of the mean square of ten scripts around a memory cap
+#: (`benchmarks/watch.md`).
+_HEAP_LOG_SIGMA = 0.11
 _Z_95 = 1.6448536269514722
 _NUM_DRAWS = 8
 #: Release of glibc from which the ends of aligned chunks join their neighbours.
@@ -22,8 +28,9 @@ _JOINS_FROM = (2, 39)
 
 
 def begun_process_bytes(
-    graph: Graph, step: LoweredPass, *, batch: int, seq: int, began_bytes: float, heap: str
-) -> Interval:
+    graph: Graph, step: LoweredPass, *, batch: int, seq: int, began_bytes: float, heap: str,
+    is_data: bool = False,
+) -> Interval:  # fmt: skip
     """Peak of the process: low, median and the bound that holds at a chance of 95 %.
 
     Args:
@@ -33,6 +40,8 @@ def begun_process_bytes(
         seq: Tokens of a sequence; 1 without any.
         began_bytes: What the process held with its parameters, before its first step.
         heap: Whose heap it has, as ``glibc 2.36``; that of others is not known by its chunks.
+        is_data: Whether the process's own data are meant, as a limit of them counts them
+            (``RLIMIT_DATA``), and not all that is resident.
     """
     points = Points.of([batch], seq=seq)
     live = float(live_at_peak(step.memory, points)[0][0]) - step.parameter_bytes
@@ -51,11 +60,15 @@ def begun_process_bytes(
             joins_ends=release >= _JOINS_FROM,
             num_draws=_NUM_DRAWS,
         )
-        mid, sigma = float(peaks.mean()), float(peaks.std(ddof=1))
-    middle = began_bytes + mid + _LOADED_MID_BYTES
-    doubt = float(np.hypot(sigma, (_LOADED_HIGH_BYTES - _LOADED_MID_BYTES) / _Z_95))
+        mid = float(peaks.mean())
+        sigma = float(np.hypot(peaks.std(ddof=1), _HEAP_LOG_SIGMA * mid))
+    loaded_mid, loaded_high = _LOADED_MID_BYTES, _LOADED_HIGH_BYTES
+    if is_data:
+        loaded_mid, loaded_high = 0.0, _LOADED_DATA_HIGH_BYTES
+    middle = began_bytes + mid + loaded_mid
+    doubt = float(np.hypot(sigma, (loaded_high - loaded_mid) / _Z_95))
     return Interval(
-        low=max(began_bytes + live, middle - Z_80 * doubt),
+        low=max(began_bytes + min(live, mid), middle - Z_80 * doubt),
         mid=middle,
         high=middle + _Z_95 * doubt,
     )

@@ -124,6 +124,8 @@ def behaving(cluster: Cluster, job: Job) -> Cluster:
         profile = profile.with_optimizer_of(find_training_profile("megatron"))
     if "even-layers" in job.habits:
         profile = replace(profile, cut="layers")
+    if "kept-experts" in job.habits:
+        profile = replace(profile, shards_experts=False)
     if "frees-messages" in job.habits:
         profile = replace(profile, keeps_messages=False)
     return replace(cluster, profile=profile)

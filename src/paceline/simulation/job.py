@@ -28,6 +28,7 @@ from paceline.values import dataclass
 #: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
 #: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
 #: stages get equal numbers of layers rather than equal cost;
+#: replicas of an expert rank shard everything but its experts, of which each has its own whole;
 #: `paceline.loop.parallelize` runs the strategy (`loop` of `parallelism/data/frameworks.toml`).
 Habit = Literal[
     "tokens-once",
@@ -40,6 +41,7 @@ Habit = Literal[
     "frees-messages",
     "whole-gradients",
     "even-layers",
+    "kept-experts",
     "loop",
 ]
 HABITS: tuple[Habit, ...] = get_args(Habit)

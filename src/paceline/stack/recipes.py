@@ -25,6 +25,7 @@ _HABIT_OF_FLAG = {
     "hooks_adapters": "adapter-hooks",
     "keeps_gradients": "whole-gradients",
     "even_layers": "even-layers",
+    "keeps_experts": "kept-experts",
 }
 
 

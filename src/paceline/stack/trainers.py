@@ -27,11 +27,14 @@ class Trainer:
         name: Of its row.
         settings: As ``--rewrite`` reads them.
         dropout: Share that attention and residuals drop where a model says nothing.
+        reports: What its own report of a peak counts: ``allocated`` or ``reserved``; empty where
+            nobody knows.
     """
 
     name: str
     settings: str
     dropout: float = 0
+    reports: str = ""
 
 
 @cache
@@ -45,13 +48,15 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
     >>> trainer_of("torchtune", trains_all=True).settings
     'training_format=pure,loss=chunked,results=dropped,peaks=derived'
     >>> trainer_of("PyTorch", trains_all=True)
-    Trainer(name='another trainer', settings='', dropout=0)
+    Trainer(name='another trainer', settings='', dropout=0, reports='')
     """
     for row in shipped_rows("stack", "trainers.csv"):
         fits = re.fullmatch(row["pattern"], framework, re.IGNORECASE)
         if fits and (not row["needs"] or trains_all):
             dropout = float(row["dropout"] or 0)
-            return Trainer(name=row["name"], settings=row["settings"], dropout=dropout)
+            return Trainer(
+                name=row["name"], settings=row["settings"], dropout=dropout, reports=row["reports"]
+            )
     return Trainer(name="another trainer", settings="")
 
 

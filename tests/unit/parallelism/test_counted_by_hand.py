@@ -29,6 +29,8 @@ from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
+from paceline.simulation.blocks import behaving
+from paceline.simulation.job import Job
 
 BF16, FP32 = 2, 4
 #: Two FP32 moments of AdamW; with an FP32 master beside them.
@@ -51,6 +53,14 @@ MIXTRAL_COMMON = (
     LAYERS * (ATTENTION + EXPERTS * HIDDEN + NORMS) + 2 * MIXTRAL_WORDS * HIDDEN + HIDDEN
 )
 MIXTRAL_EXPERTS = LAYERS * EXPERTS * 3 * HIDDEN * WIDE
+
+#: Two layers of four experts of three products each, beside attention, two norms and a router.
+SMALL = (
+    "transformer:layers=2,hidden=64,heads=4,ffn=128,vocab=96,experts=4,top_k=2,gated=1,bias=0,"
+    "norm=rms"
+)
+SMALL_EXPERTS = 2 * 4 * 3 * 64 * 128
+SMALL_COMMON = 2 * (4 * 64 * 64 + 4 * 64 + 2 * 64) + 2 * 96 * 64 + 64
 
 
 def rank(model: str, shape: str, how: Configuration, *, batch: float, seq: float) -> BlockCosts:
@@ -180,6 +190,44 @@ def test_mixtral_on_eight_expert_ranks() -> None:
     sent = messages("mixtral-8x7b", "dp1.ep8", how, batch=1, seq=4096)
     of_two = 2 * BF16 * 4096 * HIDDEN
     assert sent == {"all_to_all": pytest.approx(LAYERS * 2 * 2 * of_two)}
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize(
+    ("model", "mesh", "common", "experts", "expert_ranks"),
+    [
+        ("mixtral-8x7b", "dp2.ep8+zero3", MIXTRAL_COMMON, MIXTRAL_EXPERTS, 8),
+        (SMALL, "dp4.ep2+zero3", SMALL_COMMON, SMALL_EXPERTS, 2),
+    ],
+)
+def test_experts_that_replicas_shard_or_keep_whole(
+    model: str, mesh: str, common: int, experts: int, expert_ranks: int, keeps: bool
+) -> None:
+    """All ranks share what is no expert; replicas of an expert rank its experts, or none of it."""
+    links = {link.name: link for link in load_catalog().links}
+    strategy = Strategy.parse(mesh)
+    graph = load_workload(model).passes[0].graph
+    how = Configuration(training_format="half-weights")
+    job = Job(
+        workload=load_workload(model), configuration=how, strategy=strategy, seq=64,
+        habits=("kept-experts",) if keeps else (),
+    )  # fmt: skip
+    cluster = Cluster(
+        device=find_device(load_catalog(), "H100 SXM5 80GB"), devices_per_node=8,
+        device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
+    )  # fmt: skip
+    traced = TracedJob(
+        graph=graph, configuration=how, cluster=behaving(cluster, job), seq=64
+    )  # fmt: skip
+    found = evaluated_steps(traced, strategy, microbatches=[1]).state_bytes[0]
+    ranks, here = strategy.num_ranks, experts / expert_ranks
+    replicas = 1 if keeps else ranks / expert_ranks
+    gathered = 2 / FSDP_BLOCKS
+    assert found == pytest.approx(
+        common * (BF16 * (1 / ranks + gathered) + (FP32 + WITH_MASTER) / ranks)
+        + here * (BF16 * min(1.0, 1 / replicas + gathered) + (FP32 + WITH_MASTER) / replicas),
+        rel=1e-9,
+    )
 
 
 def test_stages_of_llama_keep_what_lies_in_them() -> None:

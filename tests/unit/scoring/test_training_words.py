@@ -259,6 +259,15 @@ def test_a_figure_of_the_last_rank_is_read_as_such() -> None:
     assert "memory_rank" not in completed(ROW | {"extra": "memory_kind=allocated"})
 
 
+@pytest.mark.parametrize(
+    ("framework", "kind"), [("SimpleTuner (diffusers, PyTorch)", "allocated"), ("diffusers", None)]
+)
+def test_what_a_trainer_reports_is_what_its_report_counts(framework: str, kind: str) -> None:
+    said = {"framework": framework, "extra": "memory_kind=peak_reported_by_trainer;recompute=none"}
+    assert completed(ROW | said).get("memory_kind") == kind
+    assert "memory_kind" not in completed(ROW | said | {"extra": "memory_kind=driver"})
+
+
 def test_megatrons_own_fusion_of_the_loss_widens_logits() -> None:
     said = {"framework": "Megatron-LM", "extra": "finetuning=full;cross_entropy=fused native"}
     assert reading(**said).configuration.loss == "wide"

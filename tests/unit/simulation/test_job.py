@@ -12,7 +12,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.simulation.job import Job
+from paceline.simulation.job import Job, usual_habits
 from paceline.simulation.machine import Machine
 
 CONFIGURATIONS = (
@@ -92,3 +92,11 @@ def test_what_is_no_machine_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         Machine.parse(text, load_catalog())
     assert error.value.hint
+
+
+@pytest.mark.parametrize("device", ["H100 SXM5 80GB", "A100 SXM4 40GB"])
+def test_software_whose_replicas_keep_experts_whole(device: str) -> None:
+    """Experts are among the modules that FSDP ignores."""
+    asked = {"model": "mixtral-8x7b", "device": device, "configuration": Configuration()}
+    assert "kept-experts" in usual_habits("HF Trainer (fms-hf-tuning + fms-acceleration)", **asked)
+    assert "kept-experts" not in usual_habits("transformers", **asked)

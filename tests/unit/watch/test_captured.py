@@ -154,6 +154,9 @@ def test_what_a_process_holds_before_its_first_step_is_part_of_its_memory(heap: 
     assert small.low < small.mid < small.high
     gradients = 4 * workload.num_parameters
     assert small.low > 3e8 + gradients  # And what passes from forward to backward.
+    data = local_memory_bytes(workload, **asked, held_bytes=3e8, is_data=True)
+    assert data.mid < small.mid  # Libraries that load are files, which no limit of data counts.
+    assert data.high - data.mid < small.high - small.mid
     more = local_memory_bytes(workload, **{**asked, "batch": 16}, held_bytes=3e8)
     assert more.low > small.low
     assert more.high > small.high

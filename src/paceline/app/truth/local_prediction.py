@@ -178,8 +178,9 @@ def local_step_s(
 
 
 def local_memory_bytes(
-    workload: Workload, *, batch: int, seq: int, microbatches: int, held_bytes: float, heap: str
-) -> Interval:
+    workload: Workload, *, batch: int, seq: int, microbatches: int, held_bytes: float, heap: str,
+    is_data: bool = False,
+) -> Interval:  # fmt: skip
     """Peak of a training process on a CPU in FP32: low, median and the bound at 95 %.
 
     Args:
@@ -189,10 +190,12 @@ def local_memory_bytes(
         microbatches: Of a step.
         held_bytes: What the process held with its parameters, before its first step.
         heap: Whose heap it has, as ``glibc 2.36``.
+        is_data: Whether the process's own data are meant, of which it held so much.
     """
     step = _lowered_here(workload, accumulates=microbatches > 1)
     return begun_process_bytes(
-        workload.passes[0].graph, step, batch=batch, seq=seq, began_bytes=held_bytes, heap=heap
+        workload.passes[0].graph, step, batch=batch, seq=seq, began_bytes=held_bytes, heap=heap,
+        is_data=is_data,
     )  # fmt: skip
 
 

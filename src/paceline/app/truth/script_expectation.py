@@ -103,16 +103,27 @@ def _with_memory(
     held_bytes = float(device.get("held_bytes") or 0.0)
     if not held_bytes:
         return told
-    memory_bytes = local_memory_bytes(
-        workload, batch=job.batch, seq=job.seq or 1, microbatches=job.microbatches,
-        held_bytes=held_bytes, heap=str(device.get("heap") or ""),
-    )  # fmt: skip
-    allowed_bytes = probe_host().host_memory_bytes
-    if limit := device.get("memory_bytes"):
-        # A limit of data counts neither code nor files that are held, but room that is not used.
-        uncounted_bytes = held_bytes - float(device.get("data_bytes") or held_bytes)
+    limit = device.get("memory_bytes")
+
+    def peak(*, is_data: bool) -> Interval:
+        return local_memory_bytes(
+            workload, batch=job.batch, seq=job.seq or 1, microbatches=job.microbatches,
+            held_bytes=held_bytes, heap=str(device.get("heap") or ""), is_data=is_data,
+        )  # fmt: skip
+
+    memory_bytes, allowed_bytes = peak(is_data=False), probe_host().host_memory_bytes
+    if limit:
+        # A limit of data counts neither code nor files, held or loaded, but room that is not used.
+        data_bytes = peak(is_data=True)
+        loaded_bytes = memory_bytes.mid - data_bytes.mid
+        uncounted_bytes = held_bytes - float(device.get("data_bytes") or held_bytes) + loaded_bytes
+        memory_bytes = _moved(data_bytes, loaded_bytes)
         allowed_bytes = min(allowed_bytes, float(limit) + uncounted_bytes)
     return replace(told, memory_bytes=memory_bytes, capacity_bytes=allowed_bytes)
+
+
+def _moved(interval: Interval, by: float) -> Interval:
+    return Interval(low=interval.low + by, mid=interval.mid + by, high=interval.high + by)
 
 
 def _plain(step_s: Interval) -> Interval:

@@ -47,6 +47,7 @@ _HABITS: Mapping[str, str] = MappingProxyType(
         "adapter-hooks": "and those of each adapter",
         "whole-gradients": "gradients stay whole while they accumulate",
         "even-layers": "stages get equal numbers of layers",
+        "kept-experts": "replicas shard everything but the experts of their rank",
     }
 )
 

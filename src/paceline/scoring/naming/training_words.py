@@ -124,7 +124,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         "geometry": geometry,
         "trainer": trainer.name if is_described else "",
         "parallelism": _with_chunks(row.get("parallelism", ""), remarks),
-        "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
+        "memory_kind": row.get("memory_kind")
+        or _kind(remarks.get("memory_kind", ""), trainer.reports),
         "memory_rank": row.get("memory_rank") or _rank(remarks.get("memory_kind", "")),
         "batch_per_gpu": batch,
         "note": _NOTE_ALONE if batch else _NOTE_DOUBLE if is_double(geometry) else "",
@@ -488,7 +489,17 @@ def _rank(stated: str) -> str:
     return "last" if "last rank" in stated.lower() else ""
 
 
-def _kind(stated: str) -> str:
-    """``allocated`` or ``reserved`` where that is what a trainer printed, else empty."""
+def _kind(stated: str, reports: str = "") -> str:
+    """``allocated`` or ``reserved`` where that is what a trainer printed, else empty.
+
+    Args:
+        stated: Words of the row.
+        reports: What the trainer's own report counts.
+
+    >>> _kind("max_memory_allocated"), _kind("as reported by trainer", "reserved"), _kind("driver")
+    ('allocated', 'reserved', '')
+    """
     found = re.match(r"(?:max_memory_)?(allocated|reserved)", stated.lower())
-    return found[1] if found else ""
+    if found:
+        return found[1]
+    return reports if re.search(r"report|trainer", stated, re.IGNORECASE) else ""
