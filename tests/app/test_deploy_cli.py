@@ -80,3 +80,18 @@ def test_what_was_planned_to_be_served_is_served(
     assert "--to triton" in refused.err
     assert "--purpose measure" in refused.err
     assert "--purpose train" not in refused.err
+
+
+def test_a_service_by_an_engine_is_led_to_what_starts_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.yaml"
+    found = paceline.plan("gpt2", task="infer", rps=2, device="a10", as_of="2026-11-20")
+    paceline.write_plan(found, path)
+    assert main(["deploy", str(path), "--to", "slurm", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "slurm cannot serve" in said
+    assert "`--to docker`, `--to kubernetes`" in said
+    assert "torchserve" not in said
+    assert main(["deploy", str(path), "--to", "docker", "--set", "weights=gpt2", "--dry-run"]) == 0
+    assert "requests in flight on each replica" in capsys.readouterr().out

@@ -57,6 +57,7 @@ def write(folder, *records):
         ("measure resnet18 --stack jaxx", "no stack named `jaxx`"),
         ("measure resnet18 --mode sideways", "no mode named `sideways`"),
         ("measure resnet18 --device abacus", "no kind of device named `abacus`"),
+        ("measure resnet18 --device ,", "--device names none"),
         ("measure resnet18 --optimizer momentun", "no optimizer named `momentun`"),
         ("measure resnet18 --python /no/python", "`/no/python` is no Python that can be started"),
         ("measure resnet18 --python /tmp", "`/tmp` is no Python that can be started"),
@@ -88,6 +89,14 @@ def test_a_mistake_is_one_message_with_a_hint(words, message, capsys):
     assert message in error
     assert "hint: " in error
     assert "Traceback" not in error
+
+
+def test_several_kinds_of_device_are_measured_once_each(monkeypatch):
+    place, _ = measuring.place_here(1, "cpu")
+    kinds = {"gpu": "cuda", "cpu": "cpu", "auto": "cuda"}
+    monkeypatch.setattr(measuring, "place_here", lambda _, kind: (place, kinds[kind]))
+    asked = measuring.MeasureRequest(models=("mnist-cnn",), device="cpu, gpu,auto")
+    assert [settings.device for _, settings in measuring._sites(asked)] == ["cpu", "cuda"]
 
 
 def test_compare_ends_with_its_own_status_where_something_got_slower(tmp_path, capsys):

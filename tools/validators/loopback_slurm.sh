@@ -2,6 +2,7 @@
 # A Slurm cluster of two nodes on this machine's loopback, for tests: munge, slurmctld, two slurmd.
 #   loopback_slurm.sh start FOLDER    writes FOLDER/env; source it to use sbatch and friends
 #   loopback_slurm.sh stop FOLDER     ends exactly the processes that it started
+# SLURM_NODE says what each node claims to have ("CPUs=128 RealMemory=2000000 Gres=gpu:8").
 # Needs root and the packages slurm-wlm and munge.
 set -eu
 action=$1
@@ -15,6 +16,8 @@ start() {
   munged --force --key-file="$folder/munge/key" --socket="$folder/munge/socket" \
     --pid-file="$folder/munge/pid" --log-file="$folder/munge/log" --seed-file="$folder/munge/seed"
   write_configuration > "$folder/slurm.conf"
+  for device in 0 1 2 3 4 5 6 7; do : > "$folder/gpu$device"; done
+  echo "Name=gpu File=$folder/gpu[0-7]" > "$folder/gres.conf"
   echo "export SLURM_CONF='$folder/slurm.conf'" > "$folder/env"
   export SLURM_CONF="$folder/slurm.conf"
   slurmctld -c -f "$folder/slurm.conf"
@@ -35,6 +38,7 @@ start() {
 
 write_configuration() {
   memory_mib=$(($(awk '/^MemTotal/ {print $2}' /proc/meminfo) / 1024))
+  node=${SLURM_NODE:-CPUs=$(nproc) RealMemory=$memory_mib}
   cat <<CONF
 ClusterName=loopback
 SlurmctldHost=$(hostname -s)(127.0.0.1)
@@ -59,10 +63,12 @@ SchedulerType=sched/backfill
 MpiDefault=none
 ReturnToService=2
 SwitchType=switch/none
+GresTypes=gpu
+SlurmdParameters=config_overrides
 PreemptType=preempt/none
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,requeue_delay=0
-NodeName=node0 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=17001 CPUs=$(nproc) RealMemory=$memory_mib
-NodeName=node1 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=17002 CPUs=$(nproc) RealMemory=$memory_mib
+NodeName=node0 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=17001 $node
+NodeName=node1 NodeHostname=$(hostname -s) NodeAddr=127.0.0.1 Port=17002 $node
 PartitionName=test Nodes=node0,node1 Default=YES MaxTime=UNLIMITED State=UP
 CONF
 }

@@ -100,11 +100,15 @@ def form_of(name: str, *, is_json: bool) -> Form:
 
     Raises:
         UnknownNameError: No such form.
+        InvalidInputError: Both are given, and differ.
     """
     from paceline.app.requests.words import read_word
 
     known: tuple[Form, ...] = get_args(Form)
-    return "json" if is_json else read_word(name, known, "format")
+    form = read_word(name, known, "format")
+    if is_json and form == "md":
+        raise InvalidInputError("`--json` and `--format md` are two formats", hint="give one")
+    return "json" if is_json else form
 
 
 def answers(verb: Callable[..., Answer]) -> Callable[..., Asked]:

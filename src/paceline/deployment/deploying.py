@@ -186,19 +186,24 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
         reason = ", and the plan is for inference" if plan.workload.task == "infer" else ""
         raise InvalidInputError(
             f"{target} cannot {settings.purpose}{reason}",
-            hint=_instead(plan, known, settings.purpose),
+            hint=_instead(plan, known, settings),
         )
     _check_options(known, settings)
     return found.write(job_of(plan, settings), settings)
 
 
-def _instead(plan: PlanFile, target: Target, purpose: Purpose) -> str:
-    """What this target can do with a plan, and which ones do what is wanted."""
-    able = ", ".join(f"`--to {one.name}`" for one in targets() if purpose in one.purposes)
+def _instead(plan: PlanFile, target: Target, settings: DeploySettings) -> str:
+    """What this target can do with a plan, and which ones do what is wanted, as planned."""
+    purpose = settings.purpose
+    all_targets = (*_TARGETS.values(), *_added().values())
+    able = [one for one in all_targets if purpose in one.target.purposes]
+    if purpose == "serve" and engine_server.is_engine_service(job_of(plan, settings)):
+        able = [one for one in all_targets if one.write_server is not None]
+    names = ", ".join(f"`--to {one.target.name}`" for one in able)
     trains = plan.workload.task == "train"
     others = [f"`--purpose {one}`" for one in target.purposes if trains or one != "train"]
     add = f"; or add {' or '.join(others)}" if others else ""
-    return f"what can {purpose}: {able}{add}"
+    return f"what can {purpose}: {names}{add}"
 
 
 def measurements(plan: PlanFile, target: str, settings: DeploySettings) -> tuple[Deployment, ...]:

@@ -274,10 +274,18 @@ def header(job: Job, needs: Iterable[str]) -> list[str]:
     software = f"{stack.framework} {stack.framework_version}, {stack.platform}"
     lines = [
         f"{job.title}: {job.purpose}, {software} {stack.platform_version or ''}",
-        f"written by paceline from a plan: {job.choice.strategy}, batch {job.choice.global_batch}",
+        f"written by paceline from a plan: {job.choice.strategy}, {_load(job)}",
     ]
     lines += [f"needs {need}" for need in needs] or ["needs nothing else"]
     return [" ".join(line.split()) for line in lines]
+
+
+def _load(job: Job) -> str:
+    """What is worked on at once: a batch, or the requests that an engine takes."""
+    service = job.choice.service
+    if service is None or service.max_requests is None or job.purpose != "serve":
+        return f"batch {job.choice.global_batch}"
+    return f"up to {service.max_requests:,} requests in flight on each replica"
 
 
 def driver_need(job: Job) -> list[str]:

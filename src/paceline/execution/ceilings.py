@@ -1,4 +1,4 @@
-"""The machine's own ceilings: arithmetic, memory, dispatch, copies and all-reduce, measured."""
+"""The machine's own ceilings: arithmetic, memory, dispatch, copies and collectives, measured."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _TIMING: Mapping[str, float] = {
 
 
 CeilingKind = Literal[
-    "product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce", "operands",
-    "update", "convolution", "gradient of inputs", "gradient of weights", "pointwise convolution",
-    "depthwise convolution", "attention", "recurrence", "pooling", "filters", "cached memory",
-    "layer", "product with a vector", "gradient of pooling", "call", "loop",
+    "product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce", "all-gather",
+    "reduce-scatter", "all-to-all", "broadcast", "overlap", "operands", "update", "convolution",
+    "gradient of inputs", "gradient of weights", "pointwise convolution", "depthwise convolution",
+    "attention", "recurrence", "pooling", "filters", "cached memory", "layer",
+    "product with a vector", "gradient of pooling", "call", "loop",
 ]  # fmt: skip
 
 #: Kinds of the records whose workload tells it alone, or with its note.
@@ -40,6 +41,11 @@ _KINDS: Mapping[tuple[str, str], CeilingKind] = {
     ("HOST_COPY", "pinned"): "host copy",
     ("HOST_COPY", "pageable"): "host copy",
     ("ALL_REDUCE", ""): "all-reduce",
+    ("ALL_REDUCE", "behind a product"): "overlap",
+    ("ALL_GATHER", ""): "all-gather",
+    ("REDUCE_SCATTER", ""): "reduce-scatter",
+    ("ALL_TO_ALL", ""): "all-to-all",
+    ("BROADCAST", ""): "broadcast",
     ("ELEMENTWISE", "fresh"): "fresh memory",
     ("ELEMENTWISE", "in place"): "update",
     ("ELEMENTWISE", "cached"): "cached memory",
@@ -61,6 +67,15 @@ _KINDS: Mapping[tuple[str, str], CeilingKind] = {
 _TINY_ELEMENTS = 1000
 #: Kinds of which the time of one op is told.
 _PER_OP: tuple[CeilingKind, ...] = ("dispatch", "layer", "call", "loop")
+#: Of a message among ``n`` ranks, what one rank's link carries: bus bandwidth, so that counts of
+#: ranks compare (NVIDIA, nccl-tests, ``doc/PERFORMANCE.md``, read 2026-11-27).
+_BUS_SHARE: Mapping[str, Callable[[int], float]] = {
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "all-gather": lambda n: (n - 1) / n,
+    "reduce-scatter": lambda n: (n - 1) / n,
+    "all-to-all": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+}
 #: Where an engine's micro-benchmarks stand, unless in the engine itself.
 _MICRO = {"torch_engine.py": "torch_micro.py", "keras_engine.py": "keras_micro.py"}
 
@@ -71,14 +86,16 @@ class Ceiling:
 
     Attributes:
         name: What was done, as a person says it.
-        rate: FLOP/s or bytes/s; seconds for a dispatch, a layer, a call and a step of a loop.
+        rate: FLOP/s or bytes/s; seconds for a dispatch, a layer, a call and a step of a loop;
+            of an overlap, the share of the shorter one that the longer hides, below 0 where both
+            together take longer than in turn.
         record: The measurement behind it.
     """
 
     kind: CeilingKind
     name: str
     rate: float
-    unit: Literal["FLOP/s", "B/s", "s"]
+    unit: Literal["FLOP/s", "B/s", "s", "frac"]
     record: Record
 
     @property
@@ -113,7 +130,7 @@ def measure_ceilings(
         stack: PyTorch, OpenCL, or a backend of Keras on a CPU.
         place: Where.
         settings: How.
-        num_devices: Ranks of the all-reduce; without a second there is none.
+        num_devices: Ranks of the collectives; without a second there is none.
         size: Side of the largest matrix.
 
     Raises:
@@ -144,7 +161,8 @@ def measure_ceilings(
 
 def summarize_ceilings(records: Sequence[Record]) -> tuple[Ceiling, ...]:
     """The best of each kind of work, with its rate; of products, of those that compute most."""
-    ceilings = [ceiling for record in records if (ceiling := _ceiling(record)) is not None]
+    found = (_ceiling(record) for record in records)
+    ceilings = [one for one in (*found, *_overlaps(records)) if one is not None]
     best: dict[str, Ceiling] = {}
     for ceiling in ceilings:
         known = best.get(ceiling.name)
@@ -188,7 +206,8 @@ def _record(
     place: Place,
     settings: Settings,
 ) -> Record:
-    kind: RecordKind = "collective" if row["name"] == "ALL_REDUCE" else "operator"
+    is_collective = (str(row["name"]), "") in _KINDS and _KINDS[row["name"], ""] in _BUS_SHARE
+    kind: RecordKind = "collective" if is_collective else "operator"
     note = str(row.get("note", ""))
     sides = "x".join(map(str, row["shape"]))
     return Record(
@@ -213,9 +232,9 @@ def _record(
 
 def _ceiling(record: Record) -> Ceiling | None:
     seconds = record.median_s
-    if seconds is None:
-        return None
     kind = _kind(record)
+    if seconds is None or kind == "overlap":
+        return None
     name = _name(record, kind)
     if kind in _PER_OP:
         num_ops = 1.0 if kind == "dispatch" else record.shape[0]
@@ -230,6 +249,27 @@ def _ceiling(record: Record) -> Ceiling | None:
     )
 
 
+def _overlaps(records: Sequence[Record]) -> Iterator[Ceiling]:
+    """How much of an all-reduce hides behind a product: both together against each alone."""
+    alone = {
+        (one.workload, one.num_devices, one.framework, one.shape): one.median_s
+        for one in records
+        if not one.note and one.precision == "fp32"
+    }
+    for both in records:
+        if _kind(both) != "overlap" or both.median_s is None:
+            continue
+        message, side = both.shape
+        group = (both.num_devices, both.framework)
+        product_s = alone.get(("MATMUL", *group, (1.0, side, side, side)))
+        message_s = alone.get(("ALL_REDUCE", *group, (message,)))
+        if product_s and message_s:
+            hidden_s = product_s + message_s - both.median_s
+            frac = hidden_s / min(product_s, message_s)
+            name = _name(both, "overlap")
+            yield Ceiling(kind="overlap", name=name, rate=frac, unit="frac", record=both)
+
+
 def _kind(record: Record) -> CeilingKind:
     known = _KINDS.get((record.workload, record.note))
     if known is not None:
@@ -240,9 +280,11 @@ def _kind(record: Record) -> CeilingKind:
 def _name(record: Record, kind: CeilingKind) -> str:
     through = "" if record.framework == "torch" else f" through {record.framework}"
     beside = f" with {record.num_devices} at once" if record.num_devices > 1 else ""
+    if kind in _BUS_SHARE:
+        return f"{kind} over {record.num_devices}"
     names: Mapping[CeilingKind, str] = {
         "product": f"matrix product {record.precision}{through}{beside}",
-        "all-reduce": f"all-reduce over {record.num_devices}",
+        "overlap": f"all-reduce over {record.num_devices} hidden behind a product",
         "host copy": f"copy from {record.note} memory",
         "dispatch": f"dispatch of one op{through}",
         "operands": f"operands of a product of few rows{through}",
@@ -268,9 +310,8 @@ def _work(record: Record, kind: CeilingKind) -> tuple[float, float]:
     if kind == "gradient of pooling":
         # Each result has a gradient and a place; its four elements are read and their own written.
         return 0.0, (4 + 8 + 2 * 4 * 4) * size[0]
-    if kind == "all-reduce":
-        # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
-        return 0.0, 2 * (record.num_devices - 1) / record.num_devices * size[0]
+    if kind in _BUS_SHARE:
+        return 0.0, _BUS_SHARE[kind](record.num_devices) * size[0]
     return 0.0, 4 * size[0] * size[2]
 
 

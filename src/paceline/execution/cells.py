@@ -137,7 +137,7 @@ def sweep_cells(sweep: Sweep, stacks: Sequence[Stack]) -> tuple[Cell, ...]:
 
 
 def sweep_key(cells: Sequence[Cell], machine: str) -> str:
-    """Key of a set of cells on one machine, whatever their order."""
+    """Key of a set of cells on one kind of device of a machine, whatever their order."""
     text = "\n".join(sorted(cell.key for cell in cells))
     return hashlib.sha256(f"{machine}\n{text}".encode()).hexdigest()[:12]
 

@@ -71,7 +71,7 @@ def measure_cells(
     Raises:
         KeyboardInterrupt: Passed on after the worker was ended; what was measured is kept.
     """
-    key = sweep_key(cells, place.fingerprint)
+    key = sweep_key(cells, f"{place.fingerprint}/{settings.device}x{settings.num_threads}")
     run, done = _unfinished_run(key, cells, store)
     clock = _Clock(len(cells) - len(done))
     with tempfile.TemporaryDirectory(prefix="paceline-onnx-") as folder:

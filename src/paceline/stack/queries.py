@@ -22,6 +22,10 @@ from paceline.stack.tables import Image, Tables, load_tables
 from paceline.stack.versions import minor_of, same_line, version_key
 from paceline.values import dataclass
 
+#: Facts that are taken or assumed where the question does not state what they are taken from.
+_TAKEN_FROM = {"system": "system", "platform": "gpu"}
+#: Platforms that NVIDIA's driver runs.
+_OF_DRIVERS = ("cuda", "jetson")
 #: Stands for the newest release of a driver branch that was named without its minor.
 _NEWEST_OF_BRANCH = "999"
 _DEFAULT_SYSTEM = "linux-x86_64"
@@ -194,7 +198,15 @@ def facts_from(constraints: Constraints) -> Facts:
     _check_word("system", constraints.system, systems)
     target = None if constraints.gpu is None else find_gpu(constraints.gpu)
     toolkit = constraints.cuda or constraints.rocm
-    platform = "cuda" if constraints.cuda else "rocm" if constraints.rocm else None
+    # A release of the driver is NVIDIA's: AMD's come with ROCm, and no table counts them.
+    is_nvidia = constraints.cuda or constraints.driver
+    platform = "rocm" if constraints.rocm else "cuda" if is_nvidia else None
+    if constraints.driver and (target.platform if target else platform) not in _OF_DRIVERS:
+        raise InvalidInputError(
+            f"`--driver {constraints.driver}` is a release of NVIDIA's driver, and nothing asked "
+            "for runs by one",
+            hint="leave --driver out, or name an NVIDIA GPU or --cuda",
+        )
     return Facts(
         platform=platform if target is None else target.platform,
         device=None if target is None else target.code,
@@ -240,7 +252,7 @@ def _restated(conflicts: tuple[Conflict, ...], constraints: Constraints) -> tupl
             constraints=tuple(
                 in_words(name, value)
                 for name, value in conflict.constraints
-                if name != "system" or constraints.system is not None
+                if getattr(constraints, _TAKEN_FROM.get(name, ""), "said") is not None
             ),
             ways_out=tuple(
                 replace(way, dropped=words.get(way.dropped, way.dropped))

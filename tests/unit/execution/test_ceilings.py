@@ -66,6 +66,28 @@ def test_rates_follow_from_shape_and_time():
     assert found["all-reduce over 4"] == pytest.approx(2 * 3 / 4 * 1e6 / 1e-3)
 
 
+def test_collectives_compare_by_what_a_link_carries():
+    kinds = ("ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL", "BROADCAST")
+    found = rates([replace(REDUCE, workload=name) for name in kinds])
+    share = {"all-gather": 0.75, "reduce-scatter": 0.75, "all-to-all": 0.75, "broadcast": 1.0}
+    assert found == {f"{name} over 4": pytest.approx(n * 1e9) for name, n in share.items()}
+
+
+@pytest.mark.parametrize(
+    ("together_s", "hidden"), [(0.5, 1.0), (0.7, 0.0), (0.6, 0.5), (0.8, -0.5)]
+)
+def test_an_overlap_is_what_the_longer_hides_of_the_shorter(together_s, hidden):
+    product = replace(BASE, num_devices=4, shape=(1.0, 64.0, 64.0, 64.0))
+    reduce = replace(REDUCE, samples_s=(0.2,))
+    both = replace(
+        reduce, shape=(*REDUCE.shape, 64.0), note="behind a product", samples_s=(together_s,)
+    )
+    assert rates([product, reduce, both])[
+        "all-reduce over 4 hidden behind a product"
+    ] == pytest.approx(hidden)
+    assert rates([product, both]) == rates([product])
+
+
 def test_rates_of_layers_count_the_arithmetic_of_their_kind():
     found = rates(LAYERS)
     assert found["convolution"] == pytest.approx(2 * 2 * 16 * 5 * 5 * 8 * 3 * 3 / 0.5)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_machines import cpu_machine
+from run_machines import cpu_machine, gpu_machine
 
 from paceline.catalog.entities import Machine
 from paceline.errors import InvalidInputError, UnknownNameError
@@ -101,6 +101,23 @@ def test_the_same_sweep_on_another_machine_is_another_sweep():
     cells = cells_of("good")
     assert sweep_key(cells, "a") != sweep_key(cells, "b")
     assert sweep_key(cells, "a") == sweep_key(tuple(reversed(cells)), "a")
+
+
+@pytest.mark.parametrize("other", [{"device": "cuda"}, {"num_threads": 7}])
+def test_what_a_processor_did_is_not_taken_for_what_another_device_does(tmp_path, other):
+    cells = cells_of("good", batches=(1, 2))
+    with Store(tmp_path) as store:
+        begun = measure_cells(cells, {"fake": STACK}, PLACE, store, SETTINGS)
+        kept = next(begun)
+        begun.close()
+        told = []
+        settings = replace(SETTINGS, **other)
+        place = replace(PLACE, facts=gpu_machine())
+        elsewhere = list(
+            measure_cells(cells, {"fake": STACK}, place, store, settings, talk=told.append)
+        )
+    assert {notice.number for notice in told} == {1, 2}
+    assert kept.sweep != elsewhere[0].sweep
 
 
 SWEEPER = f"""

@@ -44,6 +44,21 @@ def test_a_figure_that_no_sensor_told_has_no_column_and_one_that_a_cell_has_keep
     assert [some[:3] for some in titles] == [["batch", "devices", "ms/step"]] * 2
 
 
+def test_devices_stand_side_by_side_with_the_faster_of_each_cell():
+    rows = [
+        cell(1, step_s=0.01, device_name="EPYC"), cell(8, step_s=0.09, device_name="EPYC"),
+        cell(1, step_s=0.02), cell(8, step_s=0.03), cell(64, step_s=0.1, device_name="EPYC"),
+    ]  # fmt: skip
+    rows.append(replace(out_of_memory(64), predicted_s=None))
+    text = measured_text(rows, width=140)
+    _, _, title, _, one, eight, many, *_ = text.splitlines()
+    assert title == "Devices side by side"
+    assert one.split("  ")[-1].strip() == "EPYC, 2.00 ×"
+    assert eight.split("  ")[-1].strip() == "A100 SXM4 80GB, 3.00 ×"
+    assert many.split()[-2:] == ["100", "OOM"]
+    assert "Devices side by side" not in measured_text(rows[:2])
+
+
 def test_markdown_has_a_heading_per_series():
     other = cell(8)
     other = replace(other, record=replace(other.record, workload="alexnet"))

@@ -98,6 +98,15 @@ def test_an_unknown_gpu_is_an_error_with_near_names() -> None:
     assert "RTX 4090" in caught.value.hint or "RTX 4000" in caught.value.hint
 
 
+@pytest.mark.parametrize("driver", ["0", "300", "390"])
+def test_an_old_driver_is_not_answered_with_what_needs_none(driver: str) -> None:
+    answer = resolve(Constraints(driver=driver))
+    assert {one.platform for one in answer.combinations} <= {"cuda"}
+    assert answer.combinations or answer.conflicts
+    for conflict in answer.conflicts:
+        assert dict(conflict.constraints) == {"driver": driver}
+
+
 def test_a_name_of_several_architectures_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="several GPUs"):
         resolve(Constraints(gpu="RTX"))
@@ -110,6 +119,9 @@ def test_a_name_of_several_architectures_is_refused() -> None:
         Constraints(cuda="12.x"),
         Constraints(cuda="12.6", rocm="6.4"),
         Constraints(python="py310"),
+        Constraints(gpu="MI300X", driver="550"),
+        Constraints(rocm="6.4", driver="550"),
+        Constraints(gpu="cpu", driver="550"),
     ],
 )
 def test_what_cannot_be_read_is_refused(constraints: Constraints) -> None:

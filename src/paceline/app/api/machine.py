@@ -71,9 +71,9 @@ def measure(
         on_notice: Called with each line about a run elsewhere; silent if None.
         **options: ``batch`` (items per device, None for the largest that fits), ``devices``,
             ``mode``, ``precision``, ``compiler``, ``stack``: tuples, each against each;
-            ``python``, ``device``, ``threads``, ``seq``, ``image_size``, ``optimizer``,
-            ``channels_last``, ``timeout``, ``memory``, ``seconds``, ``profile``, ``store``: one
-            value each, as on the command line.
+            ``python``, ``device`` (``"cpu,gpu"`` measures on both), ``threads``, ``seq``,
+            ``image_size``, ``optimizer``, ``channels_last``, ``timeout``, ``memory``, ``seconds``,
+            ``profile``, ``store``: one value each, as on the command line.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
@@ -149,11 +149,11 @@ def ceilings(
     size: int = 1024,
     store: Path | None = None,
 ) -> tuple[Ceiling, ...]:
-    """Measure what this machine can do at best: products, memory, copies, all-reduce.
+    """Measure what this machine can do at best: products, memory, copies, collectives.
 
     Args:
         stack: Such as ``torch``, ``opencl``, ``jax``; the torch at hand if None.
-        devices: Ranks of the all-reduce.
+        devices: Ranks of the collectives.
         threads: CPU threads of each process; shared evenly if None.
         size: Side of the largest matrix.
         store: Folder of measurements; the usual one if None.

@@ -470,7 +470,8 @@ def _length(seq: int) -> str:
 def _machines(offer: Offer) -> str:
     seen = f"seen {offer.priced_on}" if offer.priced_on else "seen on an unknown day"
     price = f"{offer.usd_per_hour:g} USD/h each, {seen}" if offer.usd_per_hour else "no price known"
-    return f"machines {offer.name} with {offer.num_devices:g} devices, {price}"
+    devices = "a device" if offer.num_devices == 1 else f"{offer.num_devices:g} devices"
+    return f"machines {offer.name} with {devices}, {price}"
 
 
 def _ways(

@@ -82,7 +82,7 @@ class MeasureRequest:
         compiler: Names, or ``usual``.
         stack: Names; empty for the PyTorch at hand.
         python: A Python that has PyTorch.
-        device: ``cpu``, ``gpu``, ``auto``.
+        device: ``cpu``, ``gpu``, ``auto``; several with commas, one after another.
         threads: CPU threads of each process; shared evenly if None.
         seq: Sequence length.
         image_size: Side of the square input.
@@ -160,21 +160,38 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
     _check_names(request)
     _check_engines(request)
     sweep = _sweep(request)
-    place, device = place_here(max(request.devices), request.device)
-    settings = _settings(request, place.facts, device)
+    sites = _sites(request)
     stacks = _stacks(request)
     with Store(request.store or default_store_folder()) as store:
         store.check_writable()
         records: list[Record] = []
         try:
-            records.extend(_measure(sweep, stacks, place, store, settings, talk))
+            for place, settings in sites:
+                records.extend(_measure(sweep, stacks, place, store, settings, talk))
         except KeyboardInterrupt:
             print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
             raise
         _require_a_result(records)
         if any(record.median_s is not None for record in records):
-            _measure_ceilings(request, stacks, place, store, settings)
+            for place, settings in sites:
+                _measure_ceilings(request, stacks, place, store, settings)
         return ledger_of_store(store.read().records, records, python=_own_interpreter(stacks))
+
+
+def _sites(request: MeasureRequest) -> list[tuple[Place, Settings]]:
+    """Each kind of device of this machine that is measured, once, with its settings.
+
+    Raises:
+        PacelineError: There is no such device, not so many, or none is named.
+    """
+    kinds = [name.strip() for name in request.device.split(",") if name.strip()]
+    if not kinds:
+        raise InvalidInputError("--device names none", hint="name cpu, gpu or auto")
+    found: dict[str, tuple[Place, Settings]] = {}
+    for kind in kinds:
+        place, device = place_here(max(request.devices), kind)
+        found.setdefault(device, (place, _settings(request, place.facts, device)))
+    return list(found.values())
 
 
 def _own_interpreter(stacks: Mapping[str, Stack]) -> str:

@@ -61,7 +61,7 @@ def _several(told: str, default: str, metavar: str = "") -> Any:
     directory=common.FolderThere,
     runs=common.Runs,
     python=common.Python,
-    device=Annotated[str, Option("cpu, gpu, or auto.", default="auto")],
+    device=Annotated[str, Option("cpu, gpu, or auto; several with commas.", default="auto")],
     threads=Annotated[int | None, Option("CPU threads of each process.")],
     seq=Annotated[int, Option("Sequence length of texts.", default=128)],
     image_size=common.ImageSize,

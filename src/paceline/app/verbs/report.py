@@ -74,13 +74,13 @@ def export(*, path: Path, is_json: bool, **asked: Any) -> None:
 @asks(
     api.ceilings,
     stack=Option("Such as torch, opencl, jax; the torch at hand without."),
-    devices=Option("Ranks of the all-reduce."),
+    devices=Option("Ranks of the collectives."),
     threads=Option("CPU threads of each process."),
     size=Option("Side of the largest matrix."),
     store=common.Store,
 )
 def ceilings(**asked: Any) -> Answer:
-    """Measure what this machine can do at best: products, memory, copies, all-reduce."""
+    """Measure what this machine can do at best: products, memory, copies, collectives."""
     from paceline.reporting.screens.machines import ceilings_table
 
     found = api.ceilings(**asked)

@@ -1,4 +1,4 @@
-"""The machine's own ceilings through PyTorch: matrix products, memory, copies, all-reduce.
+"""The machine's own ceilings through PyTorch: matrix products, memory, copies, collectives.
 
 Standard library and torch only.
 """
@@ -186,7 +186,7 @@ def copy(torch, wait, is_pinned, request, progress):
 
 
 def together(torch, request, progress):
-    """A product on all ranks at once, then all-reduce by message; rank 0 decides when to stop."""
+    """A product on all ranks at once, then collectives by message; rank 0 decides when to stop."""
     is_cuda = request["device"] == "cuda"
     rank = int(os.environ["LOCAL_RANK"])
     distributed = torch.distributed
@@ -203,13 +203,49 @@ def together(torch, request, progress):
 
     size = request["matmul_sizes"][-1]
     yield matmul(torch, place, wait, "fp32", size, request, progress, agree)
-    for num_bytes in request["message_bytes"]:
-        message = torch.zeros(num_bytes // 4, device=place)
-        step = partial(distributed.all_reduce, message)
+    for name, note, num_bytes, step in transfers(torch, place, size, request["message_bytes"]):
         timing = time_steps(step, wait, request["timing"], progress, agree)
-        yield dict(timing, name="ALL_REDUCE", dtype="fp32", shape=[num_bytes],
+        shape = [num_bytes, size] if note else [num_bytes]
+        yield dict(timing, name=name, dtype="fp32", shape=shape, note=note,
                    flop=0, moved_bytes=num_bytes)  # fmt: skip
     distributed.destroy_process_group()
+
+
+def transfers(torch, place, size, message_bytes):
+    """All-reduce by message, the others of the largest, then an all-reduce behind a product.
+
+    Yields name, note, bytes of the whole message and what is timed.
+    """
+    distributed, ranks = torch.distributed, torch.distributed.get_world_size()
+    for num_bytes in message_bytes:
+        whole = torch.zeros(num_bytes // 4 // ranks * ranks, device=place)
+        other, part = torch.empty_like(whole), torch.zeros(whole.numel() // ranks, device=place)
+        yield "ALL_REDUCE", "", num_bytes, partial(distributed.all_reduce, whole)
+        if num_bytes < max(message_bytes) // 4:
+            continue
+        yield "ALL_GATHER", "", num_bytes, partial(gather_single(distributed), other, part)
+        yield "REDUCE_SCATTER", "", num_bytes, partial(scatter_single(distributed), part, whole)
+        yield "ALL_TO_ALL", "", num_bytes, partial(distributed.all_to_all_single, other, whole)
+        yield "BROADCAST", "", num_bytes, partial(distributed.broadcast, whole, 0)
+    a, b = torch.rand(size, size, device=place), torch.rand(size, size, device=place)
+    out = torch.empty_like(a)
+
+    def behind():
+        work = distributed.all_reduce(whole, async_op=True)
+        torch.mm(a, b, out=out)
+        work.wait()
+
+    yield "ALL_REDUCE", "behind a product", num_bytes, behind
+
+
+def gather_single(distributed):
+    """All-gather of one tensor, by the name that this release has for it."""
+    return getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
+
+
+def scatter_single(distributed):
+    """Likewise reduce-scatter."""
+    return getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
 
 
 if __name__ == "__main__":

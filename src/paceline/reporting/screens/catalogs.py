@@ -54,7 +54,7 @@ def offer_table(offers: Sequence[Offer], today: date) -> Table:
     """One row per offer: what is inside, its prices and the day of each, why it is not ranked."""
     return Table(
         columns=header(
-            "offer ~22+ | devices ~20+ | vCPUs > -2 | GB > -3 | USD/h > | spot > | region -1"
+            "offer ~22+ | devices ~20+ | vCPUs > -2 | host GB > -3 | USD/h > | spot > | region -1"
             " | priced on | spot on | not ranked + -4"
         ),
         rows=tuple(_offer_cells(offer, today) for offer in offers),

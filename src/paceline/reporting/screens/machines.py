@@ -12,7 +12,7 @@ from paceline.execution.machine.findings import Finding
 from paceline.execution.machine.probe import describe_machine
 from paceline.execution.stacks import Stack, StackSpec
 from paceline.reporting.tables import Table, header
-from paceline.units import format_bytes, format_count, format_duration
+from paceline.units import format_bytes, format_count, format_duration, format_percent
 
 _FACTS = (
     "cpu_name", "cpu_flags", "host_memory_bytes", "shm_bytes", "gpus", "nvidia_driver",
@@ -64,6 +64,8 @@ def ceilings_table(ceilings: Sequence[Ceiling]) -> Table:
 def _rate_text(ceiling: Ceiling) -> str:
     if ceiling.unit == "s":
         return format_duration(ceiling.rate)
+    if ceiling.unit == "frac":
+        return format_percent(ceiling.rate) if ceiling.rate > 0 else "none, longer than in turn"
     if ceiling.unit == "B/s":
         return f"{format_bytes(ceiling.rate)}/s"
     return f"{format_count(ceiling.rate)}FLOP/s"

@@ -52,9 +52,11 @@ def measured_headline(records: Sequence[Record]) -> str:
 
 
 def _tables(rows: Sequence[LedgerRow]) -> Iterator[tuple[str, Table]]:
-    """Software side by side where there is more than one, then each series of several cells."""
+    """Devices, then software side by side where there are several, then series of several cells."""
     groups = series(rows)
     records = [row.record for row in rows]
+    if len({record.device_name for record in records}) > 1:
+        yield "Devices side by side", devices_table(records)
     has_several = len({(record.framework, record.compiler) for record in records}) > 1
     if has_several:
         yield "Frameworks and compilers side by side", stacks_table(records)
@@ -80,6 +82,31 @@ def stacks_table(records: Sequence[Record]) -> Table:
     )
     eager = {_software_cell(r): r for r in records if r.compiler == "eager" and r.median_s}
     return Table(columns=columns, rows=tuple(_stack_row(record, eager) for record in ordered))
+
+
+def devices_table(records: Sequence[Record]) -> Table:
+    """One row per cell, a column of step times per device, and which is faster by how much."""
+    names = list(dict.fromkeys(record.device_name for record in records))
+    times = " | ".join(f"{name}, ms/step >" for name in names)
+    columns = header(f"model | step -1 | precision -2 | batch > | devices > | {times} | faster")
+    cells: dict[tuple[object, ...], dict[str, Record]] = {}
+    for record in records:
+        key = (*_software_cell(record), record.compiler)
+        cells.setdefault(key, {})[record.device_name] = record
+    return Table(columns=columns, rows=tuple(_device_row(names, cell) for cell in cells.values()))
+
+
+def _device_row(names: Sequence[str], cell: Mapping[str, Record]) -> tuple[str, ...]:
+    first = next(iter(cell.values()))
+    times = sorted((one.median_s, name) for name, one in cell.items() if one.median_s is not None)
+    faster = ""
+    if len(times) > 1:
+        faster = f"{times[0][1]}, {format_significant(times[1][0] / times[0][0])} ×"
+    return (
+        first.workload, task_words(first), first.precision or "",
+        f"{first.batch_per_device or 0:.0f}", str(first.num_devices),
+        *(step_text(cell[name]) if name in cell else "" for name in names), faster,
+    )  # fmt: skip
 
 
 def comparison_text(comparisons: Iterable[CellComparison], *, width: int = 100) -> str:
