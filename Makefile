@@ -181,8 +181,8 @@ $(VENV)/.paceline: requirements/core.txt pyproject.toml
 $(TEST_VENV)/.paceline: requirements/core.txt requirements/test.txt requirements/model_zoos.txt pyproject.toml
 	@echo "setting up $(TEST_VENV) with PyTorch and the test tools (once, a few minutes)" >&2
 	@test -x $(TEST_VENV)/bin/python || "$$(tools/find_python)" -m venv $(TEST_VENV)
-	@$(TEST_VENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt
-	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-deps -r requirements/model_zoos.txt
+	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile -r requirements/test.txt
+	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile --no-deps -r requirements/model_zoos.txt
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 

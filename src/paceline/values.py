@@ -37,6 +37,7 @@ else:
             raise TypeError("a value is frozen and has slots")
 
         def decorate(body: type) -> type:
+            """The class with its fields, and methods made when first called."""
             fielded = dataclasses.dataclass(
                 init=False, repr=False, eq=False, slots=True, kw_only=kw_only
             )
@@ -75,6 +76,7 @@ def _with_methods(kind: Any, *, eq: bool) -> Any:
 
 def _at_first_call(kind: type, name: str, make: _Make) -> _Method:
     def method(self: Any, /, *args: Any, **keywords: Any) -> Any:
+        """Make the method, put it in its place, and call it."""
         made = make(kind)
         made.__name__, made.__qualname__ = name, f"{kind.__qualname__}.{name}"
         setattr(kind, name, made)

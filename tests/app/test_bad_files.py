@@ -242,33 +242,32 @@ class _Boom:
         return (os.putenv, ("PACELINE_BOOM", "1"))
 
 
-def _hostile_workloads() -> dict[str, bytes]:
-    huge = (
-        b"\x93NUMPY\x01\x00v\x00"
-        b"{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999, 99), }"
-    )
-    return {
-        "empty": b"",
-        "text": b"hello",
-        "empty zip": _zip({}),
-        "zip of text": _zip({"a.npy": b"hello", "workload.json": b"{}"}),
-        "a pickle": pickle.dumps(_Boom()),
-        "pickled array": _zip({"flop.npy": _npy(np.array([_Boom()], object), allow_pickle=True)}),
-        "zip bomb": _zip({"workload.json": b"0" * 300_000_000}),
-        "bomb of arrays": _zip({f"a{i}.npy": bytes(30_000_000) for i in range(20)}),
-        "a shape that lies": _zip({"flop.npy": huge + b" " * 40 + b"\n"}),
-        "nested zip": _zip({"workload.json": _zip({"x": b"0" * 10_000_000})}),
-        "a path that climbs": _zip({"../../../tmp/x.npy": b"x", "workload.json": b"{}"}),
-        "deep JSON": _zip({"workload.json": b"[" * 100_000 + b"]" * 100_000}),
-    }
+_HUGE = (
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999, 99), }"
+)
+#: Files by what they are, made where they are wanted: some unpack to hundreds of megabytes.
+_HOSTILE_WORKLOADS: dict[str, Callable[[], bytes]] = {
+    "empty": lambda: b"",
+    "text": lambda: b"hello",
+    "empty zip": lambda: _zip({}),
+    "zip of text": lambda: _zip({"a.npy": b"hello", "workload.json": b"{}"}),
+    "a pickle": lambda: pickle.dumps(_Boom()),
+    "pickled array": lambda: _zip(
+        {"flop.npy": _npy(np.array([_Boom()], object), allow_pickle=True)}
+    ),
+    "zip bomb": lambda: _zip({"workload.json": b"0" * 300_000_000}),
+    "bomb of arrays": lambda: _zip({f"a{i}.npy": bytes(30_000_000) for i in range(20)}),
+    "a shape that lies": lambda: _zip({"flop.npy": _HUGE + b" " * 40 + b"\n"}),
+    "nested zip": lambda: _zip({"workload.json": _zip({"x": b"0" * 10_000_000})}),
+    "a path that climbs": lambda: _zip({"../../../tmp/x.npy": b"x", "workload.json": b"{}"}),
+    "deep JSON": lambda: _zip({"workload.json": b"[" * 100_000 + b"]" * 100_000}),
+}
 
 
-@pytest.mark.parametrize("content", _hostile_workloads().values(), ids=_hostile_workloads())
-def test_hostile_workload_files(
-    run: Callable[..., Outcome], tmp_path: Path, content: bytes
-) -> None:
+@pytest.mark.parametrize("kind", _HOSTILE_WORKLOADS)
+def test_hostile_workload_files(run: Callable[..., Outcome], tmp_path: Path, kind: str) -> None:
     path = tmp_path / "model.npz"
-    path.write_bytes(content)
+    path.write_bytes(_HOSTILE_WORKLOADS[kind]())
     run("plan", str(path), *AS_OF).assert_helpful()
     assert os.environ.get("PACELINE_BOOM") is None
 

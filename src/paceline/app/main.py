@@ -14,7 +14,8 @@ from paceline.app.command_line import Call, Commands, read_call
 from paceline.app.output import say
 from paceline.errors import InvalidInputError, PacelineError, UnknownNameError, WorkerError
 
-#: Where each verb lives. Only the module of the verb that was typed is imported.
+#: Where each verb lives, as the function of its name. Only the module of the verb that was typed is
+#: imported.
 VERBS: Mapping[str, str] = {
     "plan": "paceline.app.verbs.plan",
     "predict": "paceline.app.verbs.predict",
@@ -133,8 +134,13 @@ def build_commands(verbs: Sequence[str] | None = None) -> Commands:
     """The command line with the given verbs, or with all of them."""
     commands = Commands("paceline", _HELP, _WANTS)
     wanted = VERBS if verbs is None else verbs
-    for module in dict.fromkeys(VERBS[verb] for verb in wanted):
-        import_module(module).register(commands)
+    for home in dict.fromkeys(VERBS[verb] for verb in wanted):
+        module = import_module(home)
+        if hasattr(module, "register"):  # It has groups of verbs.
+            module.register(commands)
+            continue
+        for verb in (verb for verb, place in VERBS.items() if place == home):
+            commands.add_verb(verb, getattr(module, verb))
     return commands
 
 

@@ -86,6 +86,7 @@ def asks(function: Callable[..., object], **told: Any) -> Callable[[Verb], Verb]
     """
 
     def decorate(verb: Verb) -> Verb:
+        """The verb with these parameters for its signature."""
         parameters = [_asked(function, name, one) for name, one in told.items()]
         verb.__dict__["__signature__"] = inspect.Signature(parameters)
         return verb

@@ -122,6 +122,7 @@ def answers(verb: Callable[..., Answer]) -> Callable[..., Asked]:
     def said(
         *, form: Format = "text", is_json: Json = False, output: Output = None, **values: Any
     ) -> Asked:
+        """The verb as it was asked, with the form of its answer."""
         wanted = form_of(form, is_json=is_json)
         return Asked(verb=verb, values=values, form=wanted, output=output)
 

@@ -120,6 +120,7 @@ def generation_finder(known: Sequence[Generation]) -> Callable[[str, str | None]
     by_code = {one.code: one for one in reversed(known) if one.code}
 
     def found(architecture: str, code: str | None) -> Generation:
+        """By code where one is known, else by name, else the first."""
         if code and code in by_code:
             return named.get((architecture, code), by_code[code])
         return named.get((architecture, ""), known[0])

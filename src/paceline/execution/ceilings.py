@@ -340,6 +340,7 @@ def _flop_by_kind(kind: OpKind) -> Callable[[Sequence[float]], float]:
     assert count is not None
 
     def flop(shape: Sequence[float]) -> float:
+        """FLOP of one op of a shape."""
         dims = np.zeros((1, NUM_DIMS, NUM_MONOMIALS))
         dims[0, : len(shape), 0] = shape
         return float(count(dims)[0, 0])

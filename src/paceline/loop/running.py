@@ -163,11 +163,13 @@ class Run:
         share = (now.data_rank, now.data_ranks)
 
         def weigh():
+            """Weigh the next batch by its share of all items."""
             if self.position < end:
                 size, own = order.sizes_at(epoch, self.position, *share)
                 self._weights.factor = own * now.data_ranks / size
 
         def advance():
+            """One batch further."""
             after = self.position + self._global_batch
             self.position = min(getattr(source, "position", after), end)
             weigh()

@@ -308,6 +308,7 @@ def _kept_by_rows(
     """Shares that ranks of one stage keep of all that they own, (num_rows,)."""
 
     def kept(shares: Sequence[FloatArray], values: Sequence[FloatArray]) -> FloatArray:
+        """The mean share of what several parts keep, by their bytes."""
         whole = np.sum(values, axis=0)
         own = np.sum([s * value for s, value in zip(shares, values, strict=True)], axis=0)
         found = np.where(whole > 0, own / np.maximum(whole, 1e-300), shares[0])

@@ -16,11 +16,10 @@ from paceline.parallelism.fixed_strategy import evaluated_steps
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
-from paceline.parallelism.training_profile import find_training_profile
 from paceline.parallelism.uncertainty import lanes_s, sharing_log_sigma, step_log_sigma
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
-from paceline.simulation.job import Job
+from paceline.simulation.job import Job, software_of
 from paceline.simulation.machine import Machine
 
 
@@ -113,19 +112,4 @@ def traced(job: Job, machine: Machine, calibration: Calibration | None) -> Trace
 
 def behaving(cluster: Cluster, job: Job) -> Cluster:
     """A cluster whose software has the habits of a job."""
-    profile = replace(
-        find_training_profile("loop") if "loop" in job.habits else cluster.profile,
-        tokens_once="tokens-once" in job.habits,
-        whole_experts="whole" in job.habits,
-        hides_exchange="hidden" in job.habits,
-        host=job.profile,
-    )
-    if "gathers-ahead" in job.habits:
-        profile = profile.with_optimizer_of(find_training_profile("megatron"))
-    if "even-layers" in job.habits:
-        profile = replace(profile, cut="layers")
-    if "kept-experts" in job.habits:
-        profile = replace(profile, shards_experts=False)
-    if "frees-messages" in job.habits:
-        profile = replace(profile, keeps_messages=False)
-    return replace(cluster, profile=profile)
+    return replace(cluster, profile=software_of(job, cluster.profile))

@@ -13,6 +13,7 @@ from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import StatedItem, as_items
 from paceline.model.settings import format_settings, read_settings
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.stack.engines import USUAL_LOOP, EngineProfile, engine_in
 from paceline.stack.recipes import training_recipe
 from paceline.values import dataclass
@@ -46,7 +47,7 @@ Habit = Literal[
 ]
 HABITS: tuple[Habit, ...] = get_args(Habit)
 #: Habits of software whose ranks have items of their own and share no layer.
-OF_REPLICAS: tuple[Habit, ...] = ("hooks", "adapter-hooks", "whole-gradients")
+OF_REPLICAS: tuple[Habit, ...] = ("gathers-ahead", "hooks", "adapter-hooks", "whole-gradients")
 
 #: Finds a workload by what it is called and its task.
 Load = Callable[[str, Task], Workload]
@@ -243,6 +244,30 @@ def usual_habits(
     said = recipe.habits | ({"whole"} if recipe.is_megatron else set())
     known = OF_REPLICAS if device is None else HABITS
     return tuple(habit for habit in known if habit in said)
+
+
+def software_of(job: Job, usual: TrainingProfile | None = None) -> TrainingProfile:
+    """What the software of a job does beside its strategy.
+
+    ``usual`` is what has no habit of the job; PyTorch if None.
+    """
+    base = find_training_profile("loop") if "loop" in job.habits else usual
+    profile = replace(
+        base or find_training_profile(),
+        tokens_once="tokens-once" in job.habits,
+        whole_experts="whole" in job.habits,
+        hides_exchange="hidden" in job.habits,
+        host=job.profile,
+    )
+    if "gathers-ahead" in job.habits:
+        profile = profile.with_optimizer_of(find_training_profile("megatron"))
+    if "even-layers" in job.habits:
+        profile = replace(profile, cut="layers")
+    if "kept-experts" in job.habits:
+        profile = replace(profile, shards_experts=False)
+    if "frees-messages" in job.habits:
+        profile = replace(profile, keeps_messages=False)
+    return profile
 
 
 def _habits(facts: Mapping[str, str]) -> tuple[Habit, ...]:

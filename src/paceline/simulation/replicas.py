@@ -12,18 +12,17 @@ import numpy as np
 
 from paceline.errors import MissingFactError
 from paceline.model.graph.block_names import block_names, layers_of
-from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
-from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
+from paceline.parallelism.training_profile import TrainingProfile
 from paceline.parallelism.uncertainty import lanes_s, sharing_log_sigma, step_log_sigma
 from paceline.prediction.prediction import Points
 from paceline.shipped import shipped_rows
-from paceline.simulation.cases import Cases
-from paceline.simulation.job import Job
+from paceline.simulation.cases import Cases, grouped
+from paceline.simulation.job import software_of
 from paceline.simulation.rank import RankPasses
 from paceline.stack.engines import engines
 
@@ -91,19 +90,17 @@ def replicated_times(
 
 
 def _by_sharding(cases: Cases) -> list[tuple[Sharding, IntArray]]:
-    """Rows that split the same, and whose ranks hold what they split alike."""
-    sharding = np.array([_SHARDINGS.index(kept_by(one.strategy)) for one in cases.jobs])
-    by_loop = np.array(["loop" in one.habits for one in cases.jobs])
-    of_row = (2 * sharding + by_loop)[cases.job]
+    """Rows that split the same, and whose software is one."""
+    found = grouped([(kept_by(one.strategy), software_of(one)) for one in cases.jobs])
     return [
-        (_SHARDINGS[one // 2], np.flatnonzero(of_row == one)) for one in distinct(of_row).tolist()
+        (sharding, np.flatnonzero(np.isin(cases.job, jobs)))
+        for (sharding, _), jobs in found.items()
     ]
 
 
-def _profile(job: Job, passes: RankPasses) -> TrainingProfile:
-    """What the software holds beside the strategy."""
-    profile = find_training_profile("loop") if "loop" in job.habits else find_training_profile()
-    return replace(profile, host=passes.host)
+def _profile(cases: Cases, passes: RankPasses) -> TrainingProfile:
+    """What the software of cases that are alike does and holds beside the strategy."""
+    return replace(software_of(cases.jobs[int(cases.job[0])]), host=passes.host)
 
 
 def kept_by(strategy: Strategy) -> Sharding:
@@ -137,6 +134,7 @@ def _sharded(
         sharding=sharding,
         shards=shards,
         node_share_frac=1.0 / np.minimum(degree, cases.devices_per_domain),
+        software=_profile(cases, passes),
     )
     split_s = cases.microbatches * tensor_s
     step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s
@@ -216,11 +214,12 @@ def with_memory(
     )
     of_row = of_row.reshape(-1)
     lowered, at = passes.step.largest, Points(batch=points[0], seq=points[1])
-    moments, profile = peak_moments(lowered, at), _profile(cases.jobs[0], passes)
+    moments, profile = peak_moments(lowered, at), _profile(cases, passes)
 
     def saved(
         *, accumulates: bool = True, keeps_gradients: bool = False
     ) -> tuple[FloatArray, FloatArray]:
+        """What sharding saves at each point."""
         return saved_process_bytes(
             moments, points[2], sharding, accumulates=accumulates,
             keeps_gradients=keeps_gradients, profile=profile,

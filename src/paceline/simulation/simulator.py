@@ -176,7 +176,7 @@ def _together(cases: Cases, rank: _Rank, alone: Steps, calibration: Calibration 
 
 
 def _is_plain(job: Job) -> bool:
-    return is_replicated(job.strategy) and "gathers-ahead" not in job.habits
+    return is_replicated(job.strategy)
 
 
 def _split(

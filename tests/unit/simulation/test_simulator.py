@@ -22,7 +22,7 @@ from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.simulation.job import Job
+from paceline.simulation.job import Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
 
@@ -220,3 +220,20 @@ def test_stages_that_let_go_of_messages_hold_no_more_of_more_microbatches() -> N
     kept_few, kept_many = peaks()
     message_bytes = 2 * 4 * seq * 768
     assert kept_many - kept_few >= (64 - 16) * message_bytes
+
+
+def test_replicas_that_gather_ahead_hide_it_behind_the_next_forward_pass() -> None:
+    """Megatron's optimizer: of what ZeRO-1 gathers less is left, and ZeRO-3 has nothing to move."""
+    workload = load_workload("gpt2-xl")
+    asked = {"batch": 4, "configuration": Configuration(precision="bf16")}
+
+    def exposed_s(text: str, *habits: str) -> float:
+        found = one(workload, strategy=Strategy.parse(text), habits=habits, **asked)
+        return float(found.exposed_s[0])
+
+    for text in ("dp8+zero1", "dp8+zero2"):
+        assert exposed_s(text, "gathers-ahead") < 0.9 * exposed_s(text)
+    assert exposed_s("dp8+zero3", "gathers-ahead") == pytest.approx(exposed_s("dp8+zero3"))
+    assert "gathers-ahead" in usual_habits(
+        "megatron", model="gpt2-xl", device=None, configuration=Configuration(precision="bf16")
+    )

@@ -20,6 +20,7 @@ def _whole(value: Any) -> int:
 
 def _many(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def read_all(value: Any) -> tuple[Any, ...]:
+        """Each of the values: of a sequence, of words with commas, or of one alone."""
         parts = value.split(",") if isinstance(value, str) and read is not Path else value
         is_one = isinstance(parts, str) or not isinstance(parts, Iterable)
         return tuple(map(read, (parts,) if is_one else parts))
@@ -63,6 +64,7 @@ def spoken(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
+        """The function, its arguments read by their annotations."""
         bound = signature.bind(*args, **named)
         for name, value in bound.arguments.items():
             if value is not None and (reader := _READERS.get(kinds.get(name, ""))):

@@ -259,6 +259,7 @@ def _at_largest(asked: AskedGrid) -> AskedGrid:
         )
 
     def cells_at(batches: Sequence[int]) -> tuple[GridCell, ...]:
+        """Cells of the same question at other batches."""
         grid = asked.grid.along(replace(asked.grid.axes, batches=batches))
         steps = simulate(grid.cases, calibration=asked.calibration)
         return grid_of(grid, steps, asked.calibration.name).cells

@@ -103,6 +103,7 @@ def break_down_workload(
     length = workload.default_seq if seq is None else seq
 
     def shown_in(settings: Configuration) -> list[ObservedPass]:
+        """Each pass as it runs with some settings."""
         return [
             ObservedPass.of(one, settings, table, batch=batch, seq=length, calibration=known)
             for one in workload.passes

@@ -196,6 +196,7 @@ def _ended(run: Run, say: Callable[[str], None]) -> Run:
     num_said = 0
 
     def look(found: Run) -> None:
+        """Print the lines that are new since the last look."""
         nonlocal num_said
         lines = printed_lines(found)
         for line in lines[num_said:]:

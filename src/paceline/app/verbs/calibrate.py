@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.api import calibration as api
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from paceline.reporting.tables import Table, header
 
 _OUT = Path("calibration.json")
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("calibrate", calibrate)
 
 
 @asks(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import decisions as api
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of, written_answer
 from paceline.errors import DoesNotFitError
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
 #: More cards than any machine of one's own has slots for.
 _MOST_CARDS = 8
-
-
-def register(app: Commands) -> None:
-    """Add the verbs."""
-    app.add_verb("own", own)
-    app.add_verb("fits", fits)
-    app.add_verb("bill", bill)
-    app.add_verb("pool", pool)
 
 
 @common.answers

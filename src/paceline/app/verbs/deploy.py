@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import planning as api
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
@@ -17,11 +17,6 @@ from paceline.writing import make_folder, write_whole
 
 if TYPE_CHECKING:
     from paceline.deployment.files import Deployment
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("deploy", deploy)
 
 
 @asks(

@@ -7,13 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from paceline.app import options as common
-from paceline.app.command_line import Commands, Option
+from paceline.app.command_line import Option
 from paceline.app.output import Answer, answer_of
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("diagnose", diagnose)
 
 
 @common.answers

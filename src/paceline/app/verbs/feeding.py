@@ -9,15 +9,9 @@ from typing import Annotated, Any
 from paceline.app import options as common
 from paceline.app.api import decisions
 from paceline.app.api import feeding as api
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of
-
-
-def register(app: Commands) -> None:
-    """Add the verbs."""
-    app.add_verb("feed", feed)
-    app.add_verb("infer", infer)
 
 
 @common.answers

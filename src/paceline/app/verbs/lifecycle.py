@@ -6,14 +6,9 @@ from typing import Any
 
 from paceline.app import options as common
 from paceline.app.api import decisions as api
-from paceline.app.command_line import Argument, Commands
+from paceline.app.command_line import Argument
 from paceline.app.option_table import asks
 from paceline.app.output import Answer
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("lifecycle", lifecycle)
 
 
 @common.answers

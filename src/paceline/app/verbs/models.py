@@ -7,17 +7,12 @@ from typing import Annotated
 
 from paceline.app import options as common
 from paceline.app.api.catalog import models as list_models
-from paceline.app.command_line import Argument, Commands
+from paceline.app.command_line import Argument
 from paceline.app.output import Answer, answer_of
 from paceline.model.names.lookup import reading_of
 from paceline.model.names.registry import KnownModel, known_models
 from paceline.reporting.screens.models import known_table, model_table
 from paceline.reporting.tables import markdown_table, text_table
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("models", models)
 
 
 @common.answers

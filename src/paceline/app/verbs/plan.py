@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
-from paceline.app.command_line import Commands, Option
+from paceline.app.command_line import Option
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS
 from paceline.app.option_table import asks, takes
 from paceline.app.output import Answer, say
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _PLAN_FILE = Path("plan.yaml")
 #: How every plan file begins.
 _FIRST_WORDS = "# A plan of paceline"
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("plan", plan)
 
 
 @takes(*WORK_OPTIONS, *GOAL_OPTIONS)

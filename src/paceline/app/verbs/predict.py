@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import planning as api
-from paceline.app.command_line import Commands, Option
+from paceline.app.command_line import Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer
 from paceline.errors import InvalidInputError
@@ -63,11 +63,6 @@ _REQUESTS = {
         float | None, Option("How far lengths of requests spread, over their mean.")
     ],
 }
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("predict", predict)
 
 
 @common.answers

@@ -9,16 +9,9 @@ from typing import Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import machine as api
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of, to_json
-
-
-def register(app: Commands) -> None:
-    """Add the verbs."""
-    app.add_verb("report", report)
-    app.add_verb("export", export)
-    app.add_verb("ceilings", ceilings)
 
 
 @asks(

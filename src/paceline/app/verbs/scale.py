@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import planning as api
-from paceline.app.command_line import Commands, Option
+from paceline.app.command_line import Option
 from paceline.app.goal_options import JOB_OPTIONS, SearchedRewrite
 from paceline.app.option_table import asks, takes
 from paceline.app.output import Answer
@@ -33,11 +33,6 @@ SCALED = {
     "calibration": common.Calibration,
     "facts": common.Facts,
 }
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("scale", scale)
 
 
 @common.answers

@@ -9,16 +9,11 @@ from typing import Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import planning as api
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, Asked
 from paceline.app.requests.plan_request import read_calibration
 from paceline.errors import InvalidInputError
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("score", score)
 
 
 @asks(

@@ -6,15 +6,10 @@ from typing import Any
 
 from paceline.app import options as common
 from paceline.app.api import planning as api
-from paceline.app.command_line import Commands, Option
+from paceline.app.command_line import Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer
 from paceline.app.requests.traces import Trace, passes_of
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("trace", trace)
 
 
 @common.answers

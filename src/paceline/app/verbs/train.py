@@ -7,14 +7,9 @@ from typing import Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import training as api
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.verbs.run import VerdictFile, end_with_verdict, tell
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("train", train)
 
 
 @asks(

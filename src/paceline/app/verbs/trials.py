@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import calibration as api
-from paceline.app.command_line import Commands, Option
+from paceline.app.command_line import Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, answer_of
 from paceline.app.verbs.scale import SCALED
@@ -15,11 +15,6 @@ from paceline.app.verbs.scale import SCALED
 if TYPE_CHECKING:
     from paceline.app.requests.trials import Trials
     from paceline.reporting.tables import Table, header
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("trials", trials)
 
 
 @common.answers

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from paceline.app import options as common
-from paceline.app.command_line import Commands, Option
+from paceline.app.command_line import Option
 from paceline.app.output import to_json
-
-
-def register(app: Commands) -> None:
-    """Add the verb."""
-    app.add_verb("web", web)
 
 
 def web(
@@ -34,6 +29,7 @@ def web(
     from paceline.app.web.serving import web as serve_page
 
     def ready(url: str) -> None:
+        """Say where the page is, and open it if wanted."""
         text = to_json({"url": url}, kind="web") if is_json else f"{url}\nCtrl-C ends it"
         print(text, flush=True)
         if open_page:

@@ -262,6 +262,7 @@ def _told(view: Callable[[Request], Response]) -> Callable[[Request], Response]:
     """A view whose refusals are told on a page."""
 
     def asked(request: Request) -> Response:
+        """The view, or the page of its refusal."""
         try:
             return view(request)
         except PacelineError as refusal:

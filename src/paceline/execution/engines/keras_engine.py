@@ -174,6 +174,8 @@ class _TensorFlowBackend(_Backend):
         shares = [slice(i * count, (i + 1) * count) for i in range(request["num_devices"])]
 
         def share(array):
+            """An array with the share of each replica on it."""
+
             def value(context):
                 return tf.constant(array[shares[context.replica_id_in_sync_group]])
 
@@ -207,6 +209,7 @@ class _TensorFlowBackend(_Backend):
             return tf.reduce_sum(tf.cast(model(x, training=False), tf.float32))
 
         def losses(y, outputs):
+            """Of each item, by the job or by its classes."""
             if job.loss is not None:
                 return job.loss(y, outputs)
             return tf.nn.sparse_softmax_cross_entropy_with_logits(y, outputs)
@@ -294,6 +297,7 @@ class _JaxBackend(_Backend):
         model = job.model
 
         def loss(trainable, other, x, y):
+            """The mean loss, and what the pass changed beside weights."""
             outputs, other = model.stateless_call(trainable, other, x, training=True)
             outputs = outputs.astype(jnp.float32)
             if job.loss is not None:

@@ -94,6 +94,7 @@ class _TensorFlow(object):
         import tensorflow
 
         def backward(at, result):
+            """Gradient of the function at a point, weighted by a result."""
             with tensorflow.GradientTape() as tape:
                 tape.watch(at)
                 value = function(at)

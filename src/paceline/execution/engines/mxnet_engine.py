@@ -150,6 +150,7 @@ def make_step(mxnet, model, inputs, request, context):
         model(inputs)
 
     def both():
+        """Forward and backward."""
         with mxnet.autograd.record():
             loss = loss_of(model(inputs), targets)
         loss.backward()

@@ -197,6 +197,7 @@ def together(torch, request, progress):
     place = torch.device("cuda", rank) if is_cuda else torch.device("cpu")
 
     def agree(value):
+        """What the first rank says, on all."""
         tensor = torch.tensor([float(value)], device=place)
         distributed.broadcast(tensor, 0)
         return int(tensor.item())

@@ -47,6 +47,7 @@ def diagnose_gpus(gpus: Sequence[GpuFacts], device: Device | None = None) -> Ite
     joined = device is not None and (device.fabric or "").startswith("nvlink") and len(gpus) > 1
 
     def dead_links(gpu: GpuFacts) -> str:
+        """What is wrong with the links of a GPU; empty for nothing."""
         if gpu.num_nvlinks < most_links:
             return f"{gpu.num_nvlinks} of {most_links} NVLink connections are up"
         return "no NVLink connection is up" if joined and not most_links else ""

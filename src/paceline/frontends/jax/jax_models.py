@@ -206,6 +206,7 @@ def _of_nnx(model):
     from flax import nnx
 
     def modes(trains):
+        """The model as it trains or rests, in parts."""
         twin = nnx.clone(model) if hasattr(nnx, "clone") else model
         (twin.train if trains else twin.eval)()
         return nnx.split(twin, nnx.Param, ...)
@@ -328,6 +329,7 @@ def _with_second(model, second=None, *_more):
     shaped = jax.ShapeDtypeStruct
 
     def inputs(batch):
+        """The second input with another batch wherever it has the first one."""
         sizes = {leaves[0].shape[0]: batch}
         return jax.tree.map(
             lambda x: shaped((sizes.get(x.shape[0], x.shape[0]), *x.shape[1:]), x.dtype), second

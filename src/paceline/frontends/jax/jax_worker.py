@@ -57,6 +57,7 @@ def _traced(subject, request):
     modules = {}
 
     def see(point):
+        """Rows at one point; their modules are gathered."""
         rows = subject.rows(task, *point)
         modules.update(rows.modules)
         return rows.seen()

@@ -47,6 +47,7 @@ def loss_of(compiled):
         return None, "the usual loss in place of `%s`" % unknown[0]
 
     def total(outputs, _batch):
+        """The sum of a loss of each output."""
         tensors = tensors_in(outputs)
         functions = [function for _, function in found]
         functions = functions * len(tensors) if len(functions) == 1 else functions

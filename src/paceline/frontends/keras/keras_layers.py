@@ -341,6 +341,7 @@ def cropping(rank, layer, x):
     pairs, first = _sides(layer, rank, "cropping"), 1 if _is_last(layer) else 2
 
     def call(a):
+        """Without what is cut off each dim."""
         for dim, (before, after) in enumerate(pairs, first):
             a = a.narrow(dim, before, a.shape[dim] - before - after)
         return a
@@ -355,6 +356,7 @@ def upsampling(rank, layer, x):
     mode = {"bilinear": "bilinear", "bicubic": "bicubic"}.get(mode, "nearest")
 
     def call(a):
+        """Larger by whole factors."""
         a = channels_first(a) if _is_last(layer) else a
         extents = [n * k for n, k in zip(a.shape[2:], size)]
         made = F.interpolate(a, size=extents, mode=mode)
@@ -403,6 +405,7 @@ def dotted(layer, a, b):
     first, second = (axes, axes) if isinstance(axes, int) else axes
 
     def call(x, y):
+        """The product over two axes."""
         x, y = x.movedim(first, -1), y.movedim(second, 1)
         if x.dim() == 2 and y.dim() == 2:
             return (x * y).sum(-1, keepdim=True)

@@ -34,6 +34,7 @@ def _masked(layer, x, kept):
     """``kept`` says of each dim after the batch whether the mask has its extent (-1) or one (1)."""
 
     def call(a, training):
+        """Half of the places, drawn anew, in training."""
         if not training:
             return a
         shape = [a.shape[0]] + [1 if k == 1 else n for k, n in zip(kept, a.shape[1:])]
@@ -57,6 +58,7 @@ def warped(layer, x):
     """A picture seen through a random affine map, in training."""
 
     def call(a, training):
+        """Each picture by an affine map of its own, in training."""
         if not training:
             return a
         first = channels_first(a)
@@ -70,6 +72,7 @@ def flipped(layer, x):
     """A picture turned over or not, in training."""
 
     def call(a, training):
+        """Every other picture mirrored, in training."""
         if not training:
             return a
         turned = a.new_empty((a.shape[0], 1, 1, 1)).bernoulli_(0.5) > 0

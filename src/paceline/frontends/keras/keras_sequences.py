@@ -191,6 +191,7 @@ def additive_attention(layer, query, value, key=None):
     scale = layer.weight("scale", (query.shape[-1],)) if layer.get("use_scale", True) else None
 
     def call(q, k, v, *weight):
+        """Softmax over sums of queries and keys, times values."""
         sums = torch.tanh(q.unsqueeze(2) + k.unsqueeze(1))
         scores = (sums * weight[0] if weight else sums).sum(-1)
         return torch.softmax(scores, -1) @ v

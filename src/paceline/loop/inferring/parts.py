@@ -83,6 +83,7 @@ class Parts:
         """Make the one file of all parts, and remove them."""
 
         def copy(file):
+            """Write all parts into one file, one after another."""
             with parquet.ParquetWriter(file, self.schema) as writer:
                 for position in range(0, self.num_rows, self.part_rows):
                     writer.write_table(parquet.read_table(self._path(position), memory_map=True))

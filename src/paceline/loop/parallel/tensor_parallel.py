@@ -125,6 +125,7 @@ def _apply(model, pair, mesh, names):
     changed = []
 
     def change(module, **values):
+        """Set attributes, and note what they were."""
         for name, value in values.items():
             changed.append((module, name, vars(module).get(name, changed)))
             setattr(module, name, value)
@@ -147,6 +148,7 @@ def _apply(model, pair, mesh, names):
             change(layer, forward=_Replicated(layer, mesh))
 
     def undo():
+        """Set all back, the last first."""
         for module, name, value in reversed(changed):
             if value is changed:
                 delattr(module, name)

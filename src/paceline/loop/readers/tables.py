@@ -209,6 +209,7 @@ def _named_columns(schema, path):
         return types.is_binary(kind) or types.is_large_binary(kind)
 
     def is_image(kind):
+        """Whether a column holds bytes, or structures with bytes."""
         if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
             return is_bytes(kind.field("bytes").type)
         return is_bytes(kind)

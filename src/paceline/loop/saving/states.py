@@ -227,6 +227,7 @@ def _fill_module(name, held, tree, wanted):
             others[key] = decoded(tree[key])
 
     def finish():
+        """Load what is no tensor."""
         for module in held if isinstance(held, (list, tuple)) else [held]:
             if others:
                 mine = module.state_dict()

@@ -321,6 +321,7 @@ def _draft_conversions(
     def moved(
         beside: IntArray, offset: float, store: IntArray, size: FloatArray, by: float
     ) -> None:
+        """Ops that copy storages beside others."""
         draft.ops(
             OpKind.ELEMENTWISE, beside, offset, dims=row_dims(size, ones, 1.0),
             reads=[(store, by * size)], writes=[],

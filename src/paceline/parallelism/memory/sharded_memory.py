@@ -148,7 +148,8 @@ def saved_bytes(
     """
     kept = KeptShares.of(num_ranks, sharding, profile)
     fills_buckets = profile is not None and profile.fills_buckets(accumulates=accumulates)
-    has_views = fills_buckets & (kept.buckets > 0)
+    keeps_all = profile is not None and profile.keeps_gradients
+    has_views = (fills_buckets & (kept.buckets > 0)) | keeps_all
     of_rank = accumulated(moments) if accumulates else moments
     live = live_bytes(of_rank, kept)
     if np.any(has_views):

@@ -22,6 +22,7 @@ from paceline.parallelism.replicas.data_parallel import (
 )
 from paceline.parallelism.replicas.gradient_profile import gradient_profile
 from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.values import dataclass
 
 
@@ -73,12 +74,14 @@ class ReplicaWork:
         renewed_bytes: Of them, those that are updated, which ranks gather that split the optimizer
             alone.
         profile: When gradients are ready; None, for evenly, where a step has several passes.
+        num_trained: Parameters that have gradients.
     """
 
     gradient_bytes: float
     gathered_bytes: float
     renewed_bytes: float
     profile: GradientProfile | None
+    num_trained: float
 
     @classmethod
     def of(cls, step: LoweredStep, *, seq: float) -> ReplicaWork:
@@ -92,6 +95,7 @@ class ReplicaWork:
             gathered_bytes=gathered_bytes,
             renewed_bytes=gathered_bytes * trained_frac,
             profile=None if only is None else gradient_profile(only, batch=1.0, seq=seq),
+            num_trained=float(largest.num_trainable_parameters),
         )
 
 
@@ -128,6 +132,7 @@ def replicated_step(
     sharding: Sharding = "none",
     shards: npt.ArrayLike | None = None,
     node_share_frac: npt.ArrayLike = 1.0,
+    software: TrainingProfile | None = None,
 ) -> ReplicatedStep:
     """Optimizer steps of replicas, one array element per candidate.
 
@@ -149,13 +154,16 @@ def replicated_step(
         shards: Ranks that split it among them, neighbours of each other, where the others are
             replicas of these; all by default.
         node_share_frac: Share of the node's network that these ranks have for themselves.
+        software: Whose buckets they are, and when it gathers; PyTorch's if None.
     """
+    software = software or find_training_profile()
     count, ranks = (np.asarray(x, dtype=np.float64) for x in (microbatches, num_ranks))
     parts = np.broadcast_to(ranks if shards is None else np.asarray(shards, float), ranks.shape)
     once_s = np.minimum(update_s, alone_s)
     kept_s = once_s if sharding == "none" else once_s / parts
     compute_s = count * (alone_s - once_s) + kept_s
     rounds = count if sharding in ("zero2", "zero3") else np.ones_like(count)
+    width_bytes = work.gradient_bytes / max(work.num_trained, 1.0)
     one = data_parallel_step(
         mid_s=compute_s / rounds,
         backward_s=backward_s,
@@ -166,8 +174,11 @@ def replicated_step(
         node_link=node_link,
         sharding=sharding,
         parameter_bytes=work.gathered_bytes if sharding == "zero3" else work.renewed_bytes,
-        profile=work.profile,
+        # Buckets of other sizes are filled evenly.
+        profile=None if software.bucket_parameters else work.profile,
         node_share_frac=node_share_frac,
+        bucket_bytes=software.bucket_size_bytes(parts, width_bytes),
+        forward_s=np.maximum(alone_s - once_s - backward_s, 0.0) * software.gathers_ahead,
     )
     summed_s, left_s = summed_over_replicas_s(
         work.gradient_bytes / parts, backward_s=backward_s, num_replicas=ranks / parts,

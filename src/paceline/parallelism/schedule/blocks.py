@@ -307,6 +307,7 @@ def _rank_works(
 
     @cache
     def boundaries(shape: SplitShape) -> FloatArray:
+        """Bytes that cross the ends of blocks, cut for some ranks."""
         eager = replace(with_weight_format(graph, configuration), compiler="eager")
         program = rewritten(split(graph, shape).graph, eager)
         return boundary_bytes(program, block_names(graph), key.points())

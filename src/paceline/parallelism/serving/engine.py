@@ -155,6 +155,7 @@ def _looking_back(
     pairs = 2.0 * runs.found_tokens * runs.read_tokens * together
 
     def more(name: str) -> FloatArray:
+        """What a term grows by with the square of the prompt."""
         half, whole = (np.asarray(getattr(one, name))[..., 0] for one in long)
         square = np.maximum(whole - 2.0 * half, 0.0) / (2.0 * (_LONG / 2.0) ** 2)
         return np.multiply.outer(square, pairs)

@@ -222,6 +222,7 @@ def check_sequence(graph: Graph) -> None:
     """
 
     def refuse(why: str) -> InvalidInputError:
+        """The error, with why."""
         return InvalidInputError(
             f"context parallel cannot split {graph.name}: {why}",
             hint="use `tp` with `+sp`, or `dp`, for this model",

@@ -94,6 +94,7 @@ def known(kind: str, names: Collection[str]) -> Callable[[str, Any], None]:
     """A check that refuses a name, or one of several, that is not among ``names``."""
 
     def check(_name: str, value: Any) -> None:
+        """Refuse the first name that is not known."""
         for one in (value,) if isinstance(value, str) else value:
             if one not in names:
                 raise UnknownNameError.from_name(

@@ -178,6 +178,7 @@ def break_even_utilisation_frac(
     """Share of hours above which owning for ``months`` pays; None if even full use does not."""
 
     def gain_usd(utilisation_frac: float) -> float:
+        """What owning saves at a share of hours in use."""
         used = replace(costs, utilisation_frac=utilisation_frac)
         rented = rent_usd(rent_usd_per_busy_hour, used, months)
         return rented - ownership_bill(used, months).total_usd

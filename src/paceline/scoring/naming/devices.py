@@ -185,6 +185,7 @@ def _likeliest(catalog: Catalog, fitting: list[Device], num_gpus: float | None) 
     defaults = [d for d in catalog.devices if d.is_default_variant and d.family in families]
 
     def likelihood(device: Device) -> tuple[bool, bool, bool, bool]:
+        """What speaks for a variant, the most telling first."""
         return (
             is_module and "SXM" in device.form_factor,
             device.is_default_variant,

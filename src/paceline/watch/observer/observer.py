@@ -66,6 +66,7 @@ class _AfterImport:
         plain = loader.exec_module
 
         def exec_module(module):
+            """Execute the module as its loader does, then act."""
             del loader.exec_module
             plain(module)
             quietly(action)

@@ -133,6 +133,7 @@ class Scratch:
         plain = torch.save
 
         def save(obj, f, *args, **kwargs):
+            """``torch.save``, into the folder."""
             if isinstance(f, (str, os.PathLike)):
                 f = self.path_of(f)
             return self._saved(plain, obj, f, *args, **kwargs)

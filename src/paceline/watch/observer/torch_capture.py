@@ -468,6 +468,7 @@ def _workload(torch, facts, calls, twins, batch, place):
     length = facts["seq"]
 
     def inputs(size, seq=None):
+        """Made inputs of so many items and tokens."""
         sizes = {(place, batch): size}
         if length is not None and length != batch:
             sizes[length] = seq
@@ -497,6 +498,7 @@ def _workload(torch, facts, calls, twins, batch, place):
     called = [next(n for n, m in enumerate(distinct) if m is twin) for twin in twins]
 
     def step(traced, made):
+        """Forward of each part that the script called, and one backward."""
         parts = [traced] if len(distinct) == 1 else list(traced)
         total = 0.0
         for n, (args, kwargs) in zip(called, made):

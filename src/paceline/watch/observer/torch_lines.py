@@ -81,6 +81,7 @@ class Lines:
         self._plain_backward = plain = self.torch.autograd.backward
 
         def backward(*args, **kwargs):
+            """The backward pass, whose lines are not timed."""
             self._away()
             try:
                 return plain(*args, **kwargs)
@@ -203,6 +204,7 @@ def cost_of_a_line():
     trial.statement_of[code.co_filename, first] = dict.fromkeys(lines, first)
 
     def trace(frame, *_args):
+        """Trace the lines of the loop alone."""
         if frame.f_code is not code:
             return None
         trial._last[frame] = trial._now(first)

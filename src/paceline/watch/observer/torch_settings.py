@@ -187,6 +187,7 @@ class Settings:
         handle = torch.nn.modules.module.register_module_forward_pre_hook(self._as_float)
 
         def back():
+            """The methods of the optimizer as they were."""
             handle.remove()
             _cast(torch, changed, torch.float64)
 
@@ -270,12 +271,14 @@ class Accumulation:
             return None
 
         def zero_grad(*args, **kwargs):
+            """Clear gradients after an update alone."""
             nonlocal has_stepped
             if has_stepped:
                 has_stepped = False
                 plain_zero(*args, **kwargs)
 
         def back():
+            """The methods of the optimizer as they were."""
             for name, value in kept.items():
                 if value is None:
                     delattr(optimizer, name)

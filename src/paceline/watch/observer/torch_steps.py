@@ -265,6 +265,7 @@ def _watch_backward(autograd, marks):
     log, plain = marks.log, autograd._make_grads
 
     def marked(outputs, *args, **kwargs):
+        """``backward``, with its begin marked."""
         if frame_of(1).f_code.co_name == "backward":
             try:
                 marks.backward_begins(outputs)
@@ -300,6 +301,7 @@ def _watch_loader(iterator, marks):
         return self.__dict__["_profile_name"]
 
     def set_name(self, value):
+        """A loader names its iterator as it makes it: the first sign of one."""
         self.__dict__["_profile_name"] = value
         if process() == marks.process:
             if not log.is_started:
@@ -307,6 +309,7 @@ def _watch_loader(iterator, marks):
             put((rows.MADE, clock(), None))
 
     def set_yielded(self, value):
+        """A loader counts the batches it hands out."""
         self._paceline_yielded = value
         if value:
             put((rows.CAME, clock(), None))
@@ -328,6 +331,7 @@ def _watch_failures(log, marks):
     plain = sys.excepthook
 
     def hook(kind, error, trace):
+        """Note the failure, then let it be told without our frames."""
         is_full = False
         if log.is_started and not log.is_off:
             is_full = observer.quietly(_note, log, kind, error, trace)

@@ -46,6 +46,7 @@ def install(log, torch, marks):
         trials.loader_begins(self)
 
     def __next__(self):
+        """The next batch, or one that a trial repeats."""
         if trials.is_inside or trials.is_unfed or os.getpid() != trials.process:
             return plain_next(self)
         return trials.next_of(self, plain_next)

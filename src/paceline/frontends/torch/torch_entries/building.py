@@ -166,6 +166,7 @@ def _parameters_on_meta():
     register = torch.nn.Module.register_parameter
 
     def moved(self, name, parameter):
+        """Register a parameter, on the meta device."""
         register(self, name, parameter)
         if type(parameter) is torch.nn.Parameter and not parameter.is_meta:
             self._parameters[name] = torch.nn.Parameter(

@@ -165,6 +165,7 @@ class _UserSubject(Subject):
 
     def _phase(self, name, repeats, step, runs_on="device"):
         def run(recorder, inputs):
+            """The step of the user, with its updates recorded."""
             with recorder.replaced_steps(self.optimizers, self._twins):
                 is_trained = completed(step, self.model, inputs)
             if name == "step" and not is_trained:

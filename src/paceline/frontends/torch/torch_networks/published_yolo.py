@@ -268,6 +268,7 @@ def _yolo10(depth, width, most, inverted, large=()):
 
     def stage(inputs, outputs, number):
         def make(w):
+            """The block of a stage: inverted where the variant has it so."""
             if number in inverted:
                 return inverted_bottleneck(w, number in large)
             return bottleneck(w, number < 4)
@@ -323,6 +324,7 @@ def _yolo12(depth, width, most, is_nested, is_scaled):
     split_stage = _yolo11_stage(depth, is_nested, (7,))
 
     def stage(inputs, outputs, number):
+        """A stage with attention over areas, but for the plain ones."""
         if number in (0, 1, 7):
             return split_stage(inputs, outputs, number)
         inner, areas = outputs // 2, {2: 4, 3: 1}.get(number)

@@ -194,6 +194,7 @@ class Recorder(TorchDispatchMode):
 
     def _recorded_step(self, optimizer, twins):
         def step(closure=None):
+            """Record an update in place of making it."""
             result = None if closure is None else closure()
             parameters = [
                 twins.get(id(p), p) for group in optimizer.param_groups for p in group["params"]
@@ -251,6 +252,7 @@ class Recorder(TorchDispatchMode):
 
     def _on_death(self, row, key):
         def forget(_reference):
+            """Note after which op a storage died."""
             if self._row_of_storage.get(key) == row:
                 del self._row_of_storage[key]
             self.deaths[row] = len(self.ops) - 1

@@ -102,6 +102,8 @@ def _multi_head_attention(recorder, *args, **kwargs):
     plain = {name: (getattr(module, name), stand_in) for name, stand_in in plain.items()}
 
     def replaced(function, stand_in):
+        """A function whose stand-in is asked first."""
+
         def call(*arguments, **named):
             result = stand_in(recorder, *arguments, **named)
             return function(*arguments, **named) if result is NotImplemented else result

@@ -184,6 +184,7 @@ def _fuse_llama4_experts(_kind):
         experts = self.experts
 
         def run(inputs, bounds):
+            """Both products of all experts, grouped."""
             both = torch._grouped_mm(inputs, experts.gate_up_proj, offs=bounds)
             gate, up = both.chunk(2, dim=-1)
             return torch._grouped_mm(up * experts.act_fn(gate), experts.down_proj, offs=bounds)
@@ -205,6 +206,7 @@ def _fuse_dbrx_experts(_kind):
         split = (self.num_experts, self.ffn_hidden_size, self.hidden_size)
 
         def run(inputs, bounds):
+            """The three products of all experts, grouped."""
             gate, up = (
                 torch._grouped_mm(inputs, one.view(split).transpose(1, 2), offs=bounds)
                 for one in (mlp.w1, mlp.v1)
