@@ -92,10 +92,8 @@ def replicated_times(
 def _by_sharding(cases: Cases) -> list[tuple[Sharding, IntArray]]:
     """Rows that split the same, and whose software is one."""
     found = grouped([(kept_by(one.strategy), software_of(one)) for one in cases.jobs])
-    return [
-        (sharding, np.flatnonzero(np.isin(cases.job, jobs)))
-        for (sharding, _), jobs in found.items()
-    ]
+    parts = [(how, np.flatnonzero(np.isin(cases.job, jobs))) for (how, _), jobs in found.items()]
+    return [(sharding, rows) for sharding, rows in parts if len(rows)]
 
 
 def _profile(cases: Cases, passes: RankPasses) -> TrainingProfile:
