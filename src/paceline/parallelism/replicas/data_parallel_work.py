@@ -164,6 +164,7 @@ def replicated_step(
     compute_s = count * (alone_s - once_s) + kept_s
     rounds = count if sharding in ("zero2", "zero3") else np.ones_like(count)
     width_bytes = work.gradient_bytes / max(work.num_trained, 1.0)
+    forward_s = np.subtract(np.subtract(alone_s, once_s), backward_s)
     one = data_parallel_step(
         mid_s=compute_s / rounds,
         backward_s=backward_s,
@@ -178,7 +179,7 @@ def replicated_step(
         profile=None if software.bucket_parameters else work.profile,
         node_share_frac=node_share_frac,
         bucket_bytes=software.bucket_size_bytes(parts, width_bytes),
-        forward_s=np.maximum(alone_s - once_s - backward_s, 0.0) * software.gathers_ahead,
+        forward_s=np.maximum(forward_s, 0.0) * software.gathers_ahead,
     )
     summed_s, left_s = summed_over_replicas_s(
         work.gradient_bytes / parts, backward_s=backward_s, num_replicas=ranks / parts,
