@@ -19,12 +19,16 @@ from paceline.parallelism.memory.sharded_memory import (
     live_bytes,
 )
 from paceline.parallelism.memory.training_state import TrainingState
-from paceline.parallelism.schedule.pipeline_timing import Pipelines
+from paceline.parallelism.schedule.bubbles import chunks_in_flight
+from paceline.parallelism.schedule.pipeline_timing import Pipelines, played_alike
 from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import TrainingProfile
 from paceline.prediction.memory.peak import process_bytes
 from paceline.values import dataclass
+
+#: Of what the largest block saves, what a rank holds at least when it has made that again.
+_LEAST_MADE_AGAIN_FRAC = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -140,20 +144,22 @@ def rank_memory(
 
 
 def least_rank_bytes(
-    table: StrategyTable, variants: Sequence[Variant], recomputes: npt.NDArray[np.bool_], *,
+    table: StrategyTable, variants: Sequence[Variant], recomputes: npt.NDArray[np.bool_],
+    profile: TrainingProfile, *,
     has_optimizer: bool = True,
 ) -> FloatArray:  # fmt: skip
-    """What the fullest rank of each strategy holds at least: stages that share it all evenly.
+    """What the fullest rank of each strategy holds at least: the mean of all stages.
 
-    Parameters and optimizer state are there at all times. What forward keeps of a microbatch is
-    there when its backward begins, unless it is made again; stages hold gradients while they
-    update. A rank without others may have freed some of them, and gradients may take the place of
-    activations.
+    Parameters and optimizer state are there at all times, and gradients while stages update.
+    Beside them lie activations of the microbatches in flight; the gradients too, but where the
+    first ones come as activations of the only microbatches go. A rank without others may have freed
+    some of its gradients.
 
     Args:
         table: Strategies.
         variants: What their ``variant`` points into, of ranks that recompute nothing.
         recomputes: Which strategies do, (num_strategies,).
+        profile: How the software behaves.
         has_optimizer: Whether devices keep the optimizer, or a host does.
     """
     owned = evenly_owned(table, variants)
@@ -163,9 +169,50 @@ def least_rank_bytes(
         [o.state.weight * s.weight + o.state.optimizer * s.optimizer for o, s in parts], axis=0
     )
     gradients = np.sum([o.state.gradient * s.gradient for o, s in parts], axis=0)[:, 0]
+    gradients = gradients * (table.pp > 1)
     saved = np.stack([one.costs.saved_bytes.sum(axis=1) for one in variants])
-    activations = saved[table.variant, table.point] / table.pp * ~recomputes
-    return np.asarray(lasting[:, 0] + np.maximum(gradients * (table.pp > 1), activations))
+    largest = np.stack([one.costs.saved_bytes.max(axis=1) for one in variants])
+    place = table.variant, table.point
+    kept = saved[place] * _least_in_flight(table, _most_saved_frac(table, variants, profile))
+    activations = np.where(recomputes, _LEAST_MADE_AGAIN_FRAC * largest[place] / table.pp, kept)
+    are_beside = profile.keeps_gradients | (table.microbatches > table.pp)
+    beside = np.where(are_beside, gradients + activations, np.maximum(gradients, activations))
+    return np.asarray(lasting[:, 0] + beside)
+
+
+def _most_saved_frac(
+    table: StrategyTable, variants: Sequence[Variant], profile: TrainingProfile
+) -> FloatArray:
+    """Of what a rank saves of a microbatch, the most that a stage can have, (num_strategies,).
+
+    Stages of equal cost take no more than their share of all work and one block: that much work
+    suffices to fill them one after the other.
+    """
+    if profile.cut == "layers":
+        return np.ones(len(table))
+    work = [one.costs.work_s for one in variants]
+    most_s = np.stack([one.max(axis=1) / one.sum(axis=1) for one in work])
+    per_s = np.stack([
+        (one.costs.saved_bytes / np.maximum(took_s, 1e-300)).max(axis=1)
+        * took_s.sum(axis=1) / np.maximum(one.costs.saved_bytes.sum(axis=1), 1.0)
+        for one, took_s in zip(variants, work, strict=True)
+    ])  # fmt: skip
+    place = table.variant, table.point
+    return np.minimum(per_s[place] * (1.0 / (table.pp * table.chunks) + most_s[place]), 1.0)
+
+
+def _least_in_flight(table: StrategyTable, most_frac: FloatArray) -> FloatArray:
+    """Whole microbatches that ranks hold at least, mean over ranks, (num_strategies,).
+
+    Stages with the fewest in flight have as much of each as they can, ``most_frac``.
+    """
+    found = np.zeros(len(table))
+    keys = np.column_stack((table.pp, table.chunks, table.kind, table.microbatches))
+    for rows, (pp, _, _, _), schedule in played_alike(keys):
+        flying = np.sort(chunks_in_flight(schedule, num_ranks=pp), axis=None)
+        most = most_frac[rows, None]
+        found[rows] = np.clip(1.0 - most * np.arange(len(flying)), 0.0, most) @ flying / pp
+    return found
 
 
 def evenly_owned(table: StrategyTable, variants: Sequence[Variant]) -> tuple[Owned, ...]:

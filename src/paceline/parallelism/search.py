@@ -27,6 +27,7 @@ from paceline.parallelism.evaluation import WeighedStrategies, weighed_strategie
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallelism.lower_bounds import least_steps_s
 from paceline.parallelism.memory.memory_fit import (
+    BOUND_CONFIDENCE,
     MEMORY_CONFIDENCE,
     bound_bytes,
     peak_log_sigma,
@@ -51,6 +52,7 @@ from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strat
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.memory.peak import process_bytes
 from paceline.prediction.prediction import Points
 from paceline.units import format_bytes
 from paceline.values import dataclass
@@ -373,8 +375,11 @@ def _least_bytes(
         return np.zeros(len(table))
     own, places = _plain(space, table)
     recomputes = np.array([one.checkpointing != "none" for one in space.kinds])[table.variant]
-    variants = space.variants_of(places)
-    return least_rank_bytes(own, variants, recomputes, has_optimizer=has_optimizer)
+    variants, fabric = space.variants_of(places), space.fabric
+    live = least_rank_bytes(own, variants, recomputes, fabric.profile, has_optimizer=has_optimizer)
+    _, mid, high = process_bytes(live, 0.0, np.zeros_like(live), platform=fabric.platform)
+    # Beyond the bound what is needed falls as the median rises.
+    return _needed_bytes(space, mid, high, min(space.memory_confidence, BOUND_CONFIDENCE))
 
 
 def _smallest_bytes(space: SearchSpace, table: StrategyTable, least_bytes: FloatArray) -> float:
@@ -384,7 +389,7 @@ def _smallest_bytes(space: SearchSpace, table: StrategyTable, least_bytes: Float
         rows = order[start : start + _FIRST_ROWS]
         if least_bytes[rows[0]] >= smallest:
             break
-        needed_bytes = _needed_bytes(space, _weighed(space, table.take(rows)))
+        needed_bytes = _weighed_bytes(space, _weighed(space, table.take(rows)))
         smallest = min(smallest, float(needed_bytes.min()))
     return smallest
 
@@ -401,7 +406,7 @@ def _weighed(
 def _fitting(space: SearchSpace, table: StrategyTable) -> _Evaluated:
     """Strategies that fit."""
     weighed = _weighed(space, table)
-    fits = np.flatnonzero(_needed_bytes(space, weighed) <= space.capacity_bytes)
+    fits = np.flatnonzero(_weighed_bytes(space, weighed) <= space.capacity_bytes)
     if not len(fits):
         return fits, Steps.of(0, {})
     return fits, weighed.take(fits).evaluated().steps
@@ -411,7 +416,7 @@ def _with_optimizer_on_host(space: SearchSpace, table: StrategyTable, sharing: i
     """Strategies that fit when the optimizer is on the host, which so many devices share."""
     assert space.host is not None, "there is a host"
     weighed = _weighed(space, table, has_optimizer=False)
-    fits = np.flatnonzero(_needed_bytes(space, weighed) <= space.capacity_bytes)
+    fits = np.flatnonzero(_weighed_bytes(space, weighed) <= space.capacity_bytes)
     if not len(fits):
         return fits, Steps.of(0, {})
     found = weighed.take(fits).evaluated()
@@ -420,11 +425,19 @@ def _with_optimizer_on_host(space: SearchSpace, table: StrategyTable, sharing: i
     return fits[has_room], steps.take(has_room)
 
 
-def _needed_bytes(space: SearchSpace, weighed: WeighedStrategies) -> FloatArray:
-    """Memory that a device must have for each strategy, at the chance that counts."""
-    mid, high = weighed.memory.process_mid_bytes, weighed.memory.process_high_bytes
-    high = bound_bytes(mid, high, space.peak_log_sigma)
-    return quantile_bytes(mid, high, space.memory_confidence)
+def _needed_bytes(
+    space: SearchSpace, mid_bytes: FloatArray, high_bytes: FloatArray, confidence: float
+) -> FloatArray:
+    """Memory that a device must have for each strategy, at a chance."""
+    high = bound_bytes(mid_bytes, high_bytes, space.peak_log_sigma)
+    return quantile_bytes(mid_bytes, high, confidence)
+
+
+def _weighed_bytes(space: SearchSpace, weighed: WeighedStrategies) -> FloatArray:
+    """The same of strategies that were weighed, at the chance that counts."""
+    memory = weighed.memory
+    mid, high = memory.process_mid_bytes, memory.process_high_bytes
+    return _needed_bytes(space, mid, high, space.memory_confidence)
 
 
 def _ranked_s(space: SearchSpace, table: StrategyTable, step_s: FloatArray) -> FloatArray:
@@ -437,37 +450,48 @@ def enumerate_strategies(
     space: SearchSpace, *, num_devices: int, global_batch: int
 ) -> StrategyTable:
     """Every legal strategy for so many devices and items, as a table."""
-    rows = [
-        row
-        for index, variant in enumerate(space.kinds)
-        for row in _rows(space, index, variant, num_devices, global_batch)
-    ]
+
+    @cache
+    def rows(num_ranks: int, experts: int, *, is_cut: bool, recomputes: bool) -> IntArray:
+        found = _rows(space, num_ranks, experts, num_devices, global_batch,
+                      is_cut=is_cut, recomputes=recomputes)  # fmt: skip
+        return np.array([*found], dtype=np.int64).reshape(-1, len(fields(StrategyTable)) - 1).T
+
+    of_kind = [
+        rows(one.num_ranks, one.shape.experts, is_cut=one.shape.sequence > 1,
+             recomputes=one.checkpointing != "none")
+        for one in space.kinds
+    ]  # fmt: skip
+    variant = np.repeat(np.arange(len(of_kind)), [part.shape[1] for part in of_kind])
     names = [field.name for field in fields(StrategyTable)]
-    columns = np.array(rows, dtype=np.int64).reshape(len(rows), len(names)).T
+    columns = (variant, *np.concatenate(of_kind, axis=1))
     return StrategyTable(**dict(zip(names, columns, strict=True)))
 
 
 def _rows(
-    space: SearchSpace, index: int, variant: VariantKind, num_devices: int, global_batch: int
-) -> Iterator[tuple[int, ...]]:
-    """Rows of one variant."""
-    if num_devices % variant.num_ranks:
+    space: SearchSpace, num_ranks: int, experts: int, num_devices: int, global_batch: int, *,
+    is_cut: bool, recomputes: bool,
+) -> Iterator[tuple[int, ...]]:  # fmt: skip
+    """Rows of all ways to run the blocks by so many ranks, without the way."""
+    if num_devices % num_ranks:
         return
-    rest, num_blocks = num_devices // variant.num_ranks, space.num_layers
-    splits_backward = variant.checkpointing == "none"
+    rest, num_blocks = num_devices // num_ranks, space.num_layers
     for pp in _divisors(rest, num_blocks if space.has_stages else 1):
         dp = rest // pp
-        batches = dp * variant.shape.experts
-        if global_batch % batches:
+        if global_batch % (dp * experts):
             continue
+        in_node = space.fabric.even_domain // num_ranks
+        shardings = [
+            (SHARDINGS.index(sharding), shards)
+            for sharding, shards in _shardings(dp, pp, experts, in_node, is_cut=is_cut)
+        ]
         for point, size in enumerate(space.microbatches):
-            count, left = divmod(global_batch // batches, size)
+            count, left = divmod(global_batch // (dp * experts), size)
             if left or (pp > 1 and count < 2):
                 continue
-            for kind, chunks in _schedules(pp, count, num_blocks, splits_backward=splits_backward):
-                for sharding, shards in _shardings(space, variant, dp, pp):
-                    yield (index, dp, pp, chunks, KINDS.index(kind), count, point,
-                           SHARDINGS.index(sharding), shards)  # fmt: skip
+            for kind, chunks in _schedules(pp, count, num_blocks, splits_backward=not recomputes):
+                how = dp, pp, chunks, KINDS.index(kind), count, point
+                yield from ((*how, *sharding) for sharding in shardings)
 
 
 def _schedules(
@@ -489,15 +513,14 @@ def _schedules(
 
 
 def _shardings(
-    space: SearchSpace, variant: VariantKind, dp: int, pp: int
+    dp: int, pp: int, experts: int, in_node: int, *, is_cut: bool
 ) -> Iterator[tuple[Sharding, int]]:
     """State sharding, and how many ranks split where replicas are kept beyond a node; 0 for all."""
-    if dp * variant.shape.experts * variant.shape.sequence == 1:
+    if dp * experts == 1 and not is_cut:
         yield "none", 0
         return
     yield from ((sharding, 0) for sharding in (_WITH_STAGES if pp > 1 else _WITHOUT_STAGES))
-    in_node = space.fabric.even_domain // variant.num_ranks
-    if pp == 1 and variant.shape.experts == 1 and 1 < in_node < dp and dp % in_node == 0:
+    if pp == 1 and experts == 1 and 1 < in_node < dp and dp % in_node == 0:
         yield "zero3", in_node
 
 

@@ -63,14 +63,15 @@ def test_no_rank_holds_less_than_its_bound(
     )
     median_bytes = weighed.memory.process_mid_bytes
     recomputes = np.array([one.checkpointing != "none" for one in prepared.kinds])[table.variant]
+    profile = prepared.fabric.profile
     least_bytes = least_rank_bytes(
-        table, prepared.variants, recomputes, has_optimizer=has_optimizer
+        table, prepared.variants, recomputes, profile, has_optimizer=has_optimizer
     )
     assert (least_bytes <= median_bytes * (1 + 1e-9)).all()
     # State is most of what a rank holds whose microbatch is small, activations of a large one.
     assert (least_bytes > 0.3 * median_bytes).any()
     bare = least_rank_bytes(
-        table, prepared.variants, np.ones_like(recomputes), has_optimizer=has_optimizer
+        table, prepared.variants, np.ones_like(recomputes), profile, has_optimizer=has_optimizer
     )
     assert (least_bytes[recomputes] == bare[recomputes]).all()
     assert (least_bytes > 2 * bare).any()

@@ -21,11 +21,20 @@ def block_names(graph: Graph) -> tuple[str, ...]:
 
 def flow_of_blocks(modules: Sequence[str], op_module: IntArray) -> tuple[str, ...]:
     """Blocks that ops belong to, each where it comes first; ``op_module`` is each op's module."""
-    first = np.full(len(modules), len(op_module))
-    np.minimum.at(first, op_module, np.arange(len(op_module)))
+    names, block = _blocks_in(tuple(modules))
+    first = np.full(len(names), len(op_module))
+    np.minimum.at(first, block[op_module], np.arange(len(op_module)))
     used = np.flatnonzero(first < len(op_module))
-    flow = (_block_key(modules[m]) for m in used[np.argsort(first[used])].tolist())
-    return tuple(dict.fromkeys(key for key in flow if key)) or ("",)
+    flow = (names[number] for number in used[np.argsort(first[used])].tolist())
+    return tuple(name for name in flow if name) or ("",)
+
+
+@lru_cache(maxsize=8)
+def _blocks_in(modules: tuple[str, ...]) -> tuple[tuple[str, ...], IntArray]:
+    """Blocks that modules lie in, and that of each; programs of a model share its modules."""
+    number: dict[str, int] = {}
+    block = [number.setdefault(_block_key(path), len(number)) for path in modules]
+    return tuple(number), np.array(block, dtype=np.int64)
 
 
 def blocks_of_ops(modules: Sequence[str], op_module: IntArray, names: Sequence[str]) -> IntArray:
@@ -45,7 +54,8 @@ def own_blocks(modules: Sequence[str], op_module: IntArray, names: Sequence[str]
 def _blocks_of_modules(modules: tuple[str, ...], names: tuple[str, ...]) -> IntArray:
     """Of each module; a model is lowered in many ways that share its modules."""
     number = {name: index for index, name in enumerate(names)}
-    return np.array([number.get(_block_key(path), -1) for path in modules], dtype=np.int64)
+    found, block = _blocks_in(modules)
+    return np.array([number.get(name, -1) for name in found], dtype=np.int64)[block]
 
 
 def is_numbered(name: str) -> bool:

@@ -20,8 +20,8 @@ from paceline.shipped import shipped_rows
 
 #: Chance at which a job must fit where nobody says another.
 MEMORY_CONFIDENCE = 0.9
-#: Standard deviations to the bound that holds in 95 of 100 cases: that of every predicted peak of
-#: memory.
+#: Chance at which the bound of every predicted peak of memory holds, and standard deviations to it.
+BOUND_CONFIDENCE = 0.95
 Z_95 = 1.6448536269514722
 _SPREADS = "peak_spreads.csv"
 

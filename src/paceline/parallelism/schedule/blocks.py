@@ -141,6 +141,12 @@ class BlockCosts:
         """Parameters that the rank keeps, (num_blocks,)."""
         return np.asarray(self.state.parameters.sum(axis=0))
 
+    @property
+    def work_s(self) -> FloatArray:
+        """What stages are cut by: a microbatch of each block on device or host, same shape."""
+        forward_s = np.maximum(self.forward_s, self.forward_host_s)
+        return forward_s + np.maximum(self.backward_s, self.backward_host_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorGroup:

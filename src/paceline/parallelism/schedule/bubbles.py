@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.schedule.orders import Level, levels_of
-from paceline.parallelism.strategy.strategy import Schedule
+from paceline.parallelism.strategy.strategy import Schedule, ScheduleKind
 
 #: Rounds of one microbatch per rank after which a schedule has settled into its pace.
-_SETTLED_ROUNDS = {"plain": 1, "1f1b": 3, "interleaved": 4, "zbh1": 3}
+_SETTLED_ROUNDS: dict[ScheduleKind, int] = {"plain": 1, "1f1b": 3, "interleaved": 4, "zbh1": 3}
 
 
 def pipeline_s(
@@ -60,7 +60,7 @@ def pipeline_s(
         return _flow_s(forward_s, count) + _flow_s(backward_s, count)
     if schedule.kind == "interleaved":
         check_interleaving(num_ranks, least)
-    played = settled_microbatches(schedule, num_ranks)
+    played = int(settled_microbatches(schedule.kind, least, num_ranks))
     if schedule.kind == "zbh1":
         assert weight_s is not None, "what is put off is known"
         work = np.concatenate([forward_s, backward_s - weight_s], axis=-1)
@@ -74,17 +74,18 @@ def pipeline_s(
     return np.asarray(seconds + (count - played) / num_ranks * round_s)
 
 
-def settled_microbatches(schedule: Schedule, num_ranks: int) -> int:
-    """Microbatches that must be played to know the time of the whole schedule.
+def settled_microbatches(
+    kind: ScheduleKind, num_microbatches: npt.ArrayLike, num_ranks: npt.ArrayLike
+) -> IntArray:
+    """Microbatches that must be played to know the time of whole schedules of a kind.
 
-    >>> settled_microbatches(Schedule(kind="1f1b", num_microbatches=100), 4)
-    12
-    >>> settled_microbatches(Schedule(kind="gpipe", num_microbatches=100), 4)
+    >>> settled_microbatches("1f1b", [100, 7], 4).tolist()
+    [12, 7]
+    >>> int(settled_microbatches("gpipe", 100, 4))
     100
     """
-    rounds = _SETTLED_ROUNDS.get(schedule.kind)
-    count = schedule.num_microbatches
-    return count if rounds is None else min(count, rounds * num_ranks)
+    rounds, count = _SETTLED_ROUNDS.get(kind), np.asarray(num_microbatches, dtype=np.int64)
+    return count if rounds is None else np.minimum(count, rounds * np.asarray(num_ranks))
 
 
 def _played_s(

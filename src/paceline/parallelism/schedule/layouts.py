@@ -68,12 +68,10 @@ def layout(
     """
     costs = variant.costs
     copies = 1 if variant.shape.sequence_parallel else variant.shape.tensor
-    work = np.maximum(costs.forward_s[point], costs.forward_host_s[point])
-    work = work + np.maximum(costs.backward_s[point], costs.backward_host_s[point])
     cuts = (
         even_cuts(costs.names, num_stages)
         if is_even and num_stages > 1
-        else balanced_cuts(work, num_stages)
+        else balanced_cuts(costs.work_s[point], num_stages)
     )
     saved_of_blocks = costs.saved_bytes[point]
     transient = (costs.transient_bytes if adds_in_place else costs.adding_bytes)[point]

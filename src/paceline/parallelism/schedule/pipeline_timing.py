@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.columns import take_rows
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.collectives.times import RankGroup, send_recv_s
 from paceline.parallelism.memory.training_state import Part, TrainingState
@@ -105,7 +106,7 @@ class Pipelines:
             transient_bytes=np.zeros(size),
             largest_bytes=np.zeros(size),
         )
-        for rows, (pp, chunks, _, _), schedule in self._by_shape():
+        for rows, (pp, chunks, _, _), schedule in played_alike(self.keys):
             for name in ("transient_bytes", "largest_bytes"):
                 stacked = self._stacked(rows, name).reshape(len(rows), chunks, pp)
                 getattr(held, name)[rows, :pp] = stacked.max(axis=1)
@@ -137,7 +138,7 @@ class Pipelines:
             **{name: np.zeros(len(self.keys)) for name in PipelineTimes.__slots__}
         )
         hop_s = _hop_s(self.keys, self.layouts, self.fabric)
-        for rows, (_, chunks, _, _), schedule in self._by_shape():
+        for rows, (_, chunks, _, _), schedule in played_alike(self.keys):
             is_hidden = self.fabric.profile.overlaps_hops and schedule.kind == "interleaved"
             send, microbatches = np.maximum if is_hidden else np.add, self.keys[rows, 3]
             forward_s = send(self._stacked(rows, "forward_s"), hop_s[rows, None])
@@ -156,13 +157,6 @@ class Pipelines:
             times.backward_s[rows] = _per_rank(backward_s, chunks).max(axis=1)
             times.ahead_s[rows] = start_s + microbatches * self._stacked(rows, "ahead_s")
         return times
-
-    def _by_shape(self) -> Iterator[tuple[IntArray, tuple[int, int, int, int], Schedule]]:
-        """Pipelines that can be played together, with their shape and schedule."""
-        shapes, shape_of = np.unique(_shapes(self.keys), axis=0, return_inverse=True)
-        for number, (pp, chunks, kind, played) in enumerate(shapes.tolist()):
-            rows = np.flatnonzero(shape_of.ravel() == number)
-            yield rows, (pp, chunks, kind, played), _schedule(kind, played, chunks)
 
     def _stacked(self, rows: IntArray, name: str) -> FloatArray:
         return np.stack([getattr(self.layouts[row], name) for row in rows.tolist()])
@@ -203,13 +197,26 @@ def distinct_pipelines(
     )
 
 
-def _shapes(keys: IntArray) -> IntArray:
-    """What must be equal to play pipelines together: ranks, chunks, kind, microbatches played."""
-    played = [
-        settled_microbatches(_schedule(kind, count, chunks), ranks)
-        for ranks, chunks, kind, count in keys[:, :4].tolist()
-    ]
-    return np.column_stack([keys[:, :3], played])
+def played_alike(
+    keys: IntArray,
+) -> Iterator[tuple[IntArray, tuple[int, int, int, int], Schedule]]:
+    """Pipelines that can be played together, with their shape and schedule.
+
+    Args:
+        keys: Ranks, chunks, kind and microbatches of each in the first columns.
+
+    Yields:
+        Rows that are alike; ranks, chunks, kind and microbatches that are played; the schedule.
+    """
+    shape, codes = keys[:, :4].copy(), keys[:, 2]
+    for code in distinct(codes).tolist():
+        rows = np.flatnonzero(codes == code)
+        shape[rows, 3] = settled_microbatches(KINDS[code], keys[rows, 3], keys[rows, 0])
+    number = np.ravel_multi_index(tuple(shape.T), tuple(shape.max(axis=0, initial=0) + 1))
+    _, first, of_row = np.unique(number, return_index=True, return_inverse=True)
+    for place, (pp, chunks, kind, played) in enumerate(shape[first].tolist()):
+        rows = np.flatnonzero(of_row == place)
+        yield rows, (pp, chunks, kind, played), _schedule(kind, played, chunks)
 
 
 def _schedule(kind: int, num_microbatches: int, chunks: int) -> Schedule:
