@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.block_names import is_numbered
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.sharded_memory import (
     GATHERED_FRAC,
@@ -19,6 +20,7 @@ from paceline.parallelism.memory.sharded_memory import (
     live_bytes,
 )
 from paceline.parallelism.memory.training_state import TrainingState
+from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.schedule.bubbles import chunks_in_flight
 from paceline.parallelism.schedule.pipeline_timing import Pipelines, played_alike
 from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
@@ -170,35 +172,52 @@ def least_rank_bytes(
     )
     gradients = np.sum([o.state.gradient * s.gradient for o, s in parts], axis=0)[:, 0]
     gradients = gradients * (table.pp > 1)
-    saved = np.stack([one.costs.saved_bytes.sum(axis=1) for one in variants])
-    largest = np.stack([one.costs.saved_bytes.max(axis=1) for one in variants])
-    place = table.variant, table.point
-    kept = saved[place] * _least_in_flight(table, _most_saved_frac(table, variants, profile))
-    activations = np.where(recomputes, _LEAST_MADE_AGAIN_FRAC * largest[place] / table.pp, kept)
+    activations = np.zeros(len(table))
+    for rows, repeats in ((~recomputes, False), (recomputes, True)):
+        part = np.flatnonzero(rows)
+        activations[part] = _least_activations(
+            table.take(part), [one.costs for one in variants], profile, repeats=repeats
+        )
     are_beside = profile.keeps_gradients | (table.microbatches > table.pp)
     beside = np.where(are_beside, gradients + activations, np.maximum(gradients, activations))
     return np.asarray(lasting[:, 0] + beside)
 
 
-def _most_saved_frac(
-    table: StrategyTable, variants: Sequence[Variant], profile: TrainingProfile
+def _least_activations(
+    table: StrategyTable, costs: Sequence[BlockCosts], profile: TrainingProfile, *, repeats: bool
 ) -> FloatArray:
-    """Of what a rank saves of a microbatch, the most that a stage can have, (num_strategies,).
+    """Activations that ranks hold at least, mean over ranks, (num_strategies,).
 
-    Stages of equal cost take no more than their share of all work and one block: that much work
-    suffices to fill them one after the other.
+    What layers save, or if they are made again, what blocks hand on to them, of as many
+    microbatches as are in flight, and half of what the largest makes again. No stage has more of
+    them than the work allows that it may have: stages of equal cost take no more than their share
+    of all work and one block, as that much suffices to fill them one after the other; repeating
+    adds no more than forward.
+
+    Args:
+        table: Strategies.
+        costs: Of ranks that recompute nothing, for each variant.
+        profile: How the software cuts stages.
+        repeats: Whether layers are made again.
     """
+    is_layer = np.array([is_numbered(name) for name in costs[0].names])
+    is_layer |= ~is_layer.any()
+    num_stages, place = table.pp * table.chunks, (table.variant, table.point)
+    saved = np.stack([one.saved_bytes for one in costs])
+    every = np.stack([one.handed_bytes for one in costs]) if repeats else saved
+    kept = every[..., is_layer]
+    whole = kept.sum(axis=2)
     if profile.cut == "layers":
-        return np.ones(len(table))
-    work = [one.costs.work_s for one in variants]
-    most_s = np.stack([one.max(axis=1) / one.sum(axis=1) for one in work])
-    per_s = np.stack([
-        (one.costs.saved_bytes / np.maximum(took_s, 1e-300)).max(axis=1)
-        * took_s.sum(axis=1) / np.maximum(one.costs.saved_bytes.sum(axis=1), 1.0)
-        for one, took_s in zip(variants, work, strict=True)
-    ])  # fmt: skip
-    place = table.variant, table.point
-    return np.minimum(per_s[place] * (1.0 / (table.pp * table.chunks) + most_s[place]), 1.0)
+        most = (kept.max(axis=2) * is_layer.sum())[place] / num_stages
+    else:
+        work_s = np.stack([one.work_s for one in costs])
+        took_s = work_s + repeats * np.stack([one.forward_work_s for one in costs])
+        share_s = took_s.sum(axis=2)[place] / num_stages + took_s.max(axis=2)[place]
+        most = (kept / np.maximum(work_s[..., is_layer], 1e-300)).max(axis=2)[place] * share_s
+    held = whole[place] * _least_in_flight(table, most / np.maximum(whole[place], 1e-300))
+    held = np.where(num_stages > 1, held, every.sum(axis=2)[place])
+    again = saved.max(axis=2)[place] / table.pp * (_LEAST_MADE_AGAIN_FRAC * repeats)
+    return np.asarray(held + again)
 
 
 def _least_in_flight(table: StrategyTable, most_frac: FloatArray) -> FloatArray:
@@ -210,8 +229,9 @@ def _least_in_flight(table: StrategyTable, most_frac: FloatArray) -> FloatArray:
     keys = np.column_stack((table.pp, table.chunks, table.kind, table.microbatches))
     for rows, (pp, _, _, _), schedule in played_alike(keys):
         flying = np.sort(chunks_in_flight(schedule, num_ranks=pp), axis=None)
-        most = most_frac[rows, None]
-        found[rows] = np.clip(1.0 - most * np.arange(len(flying)), 0.0, most) @ flying / pp
+        most = np.minimum(most_frac[rows, None], 1.0)
+        frac = np.clip(1.0 - most * np.arange(len(flying)), 0.0, most)
+        found[rows] = (frac * flying).sum(axis=1) / pp
     return found
 
 

@@ -297,10 +297,14 @@ def engines() -> dict[str, EngineProfile]:
     return {name: _profile(name, row) for name, row in _tables().items()}
 
 
+def _spellings() -> Iterator[_Spelled]:
+    """Each profile by its name, and a release behind it; compiled as far as they are looked at."""
+    return map(_shipped, _tables())
+
+
 @cache
-def _spellings() -> tuple[_Spelled, ...]:
-    """Each profile by its name, and a release behind it."""
-    return tuple(_spelled(name, row) for name, row in _tables().items())
+def _shipped(name: str) -> _Spelled:
+    return _spelled(name, _tables()[name])
 
 
 @cache

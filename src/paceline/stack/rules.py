@@ -116,6 +116,8 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
             build that has one nothing else is said.
     """
     violations = list(_selection(build, facts, tables))
+    if stops_early and violations:
+        return _failed(violations[0])
     runs_by = _ways_to_run(build, facts, tables)
     pythons = build.pythons
     bounds: list[_Bound] = []
@@ -123,7 +125,7 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
     applied: list[Rule] = []
     for rule in _rules_of(build, tables):
         if stops_early and violations:
-            break
+            return _failed(violations[0])
         if rule.kind != "require" or not _matches(rule, facts, runs_by):
             continue
         applied.append(rule)
@@ -139,10 +141,7 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
             fields = frozenset() if stops_early else _unheld_fields(rule, build, facts, tables)
             violations.append(_broken(rule, fields))
     if stops_early and violations:
-        return Judgement(
-            violations=(violations[0],), min_driver=None, below_driver=None, pythons=(),
-            runs_by="", rules=(),
-        )  # fmt: skip
+        return _failed(violations[0])
     floors = [bound for bound in bounds if bound.symbol == ">="]
     ceilings = [bound for bound in bounds if bound.symbol != ">="]
     violations += _empty_windows(floors, ceilings)
@@ -155,6 +154,14 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
         runs_by=runs_by[0] if runs_by else "",
         rules=tuple(applied),
     )
+
+
+def _failed(violation: Violation) -> Judgement:
+    """Of a build that is known not to work, and no more."""
+    return Judgement(
+        violations=(violation,), min_driver=None, below_driver=None, pythons=(), runs_by="",
+        rules=(),
+    )  # fmt: skip
 
 
 def _specific_first(violations: Sequence[Violation], tables: Tables) -> tuple[Violation, ...]:

@@ -64,6 +64,7 @@ def variant(
         saved_bytes=np.asarray(saved)[None],
         put_off_bytes=1e3 * rising[None],
         boundary_bytes=boundary * rising[None],
+        handed_bytes=boundary * rising[None],
         transient_bytes=np.asarray(transient)[None],
         adding_bytes=np.asarray(transient)[None],
         largest_bytes=np.asarray(transient)[None],

@@ -128,7 +128,9 @@ def _sum_stores(
 
 
 def boundary_bytes(program: Program, names: tuple[str, ...], points: Points) -> FloatArray:
-    """Bytes that cross from each block to later ones in forward, (num_points, num_blocks).
+    """Bytes that cross from blocks to later ones in forward, (2, num_points, num_blocks).
+
+    First what crosses the end of each block, then what the block itself makes of that.
 
     Args:
         program: One without fusion: no kernel reaches over the end of a stage.
@@ -146,9 +148,9 @@ def boundary_bytes(program: Program, names: tuple[str, ...], points: Points) -> 
     crossing &= stores.elements[:, 1:].any(axis=1) & (
         stores.elements[:, 1] + stores.elements[:, 3] > 0
     )
-    steps = np.zeros((num_blocks + 1, stores.elements.shape[1]))
-    num_bytes = stores.num_bytes()
-    np.add.at(steps, born[crossing], num_bytes[crossing])
-    np.add.at(steps, last[crossing], -num_bytes[crossing])
-    crossed: FloatArray = powers @ np.cumsum(steps, axis=0)[:num_blocks].T
-    return crossed
+    made, read = np.zeros((2, num_blocks + 1, stores.elements.shape[1]))
+    num_bytes = stores.num_bytes()[crossing]
+    np.add.at(made, born[crossing], num_bytes)
+    np.add.at(read, last[crossing], num_bytes)
+    passing = np.stack((np.cumsum(made - read, axis=0), made))[:, :num_blocks]
+    return np.asarray(powers @ passing.transpose(0, 2, 1))

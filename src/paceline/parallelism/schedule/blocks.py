@@ -101,6 +101,7 @@ class BlockCosts:
         put_off_bytes: What gradients of weights need besides, where they are made later, same
             shape.
         boundary_bytes: What the next block needs of this one and those before, same shape.
+        handed_bytes: Of what blocks hand on, what this one makes, same shape.
         transient_bytes: Activations alive for a moment while the block runs, in forward or
             backward, same shape.
         adding_bytes: The same with gradients that are made before they are added to the sum.
@@ -128,6 +129,7 @@ class BlockCosts:
     saved_bytes: FloatArray
     put_off_bytes: FloatArray
     boundary_bytes: FloatArray
+    handed_bytes: FloatArray
     transient_bytes: FloatArray
     adding_bytes: FloatArray
     largest_bytes: FloatArray
@@ -144,8 +146,12 @@ class BlockCosts:
     @property
     def work_s(self) -> FloatArray:
         """What stages are cut by: a microbatch of each block on device or host, same shape."""
-        forward_s = np.maximum(self.forward_s, self.forward_host_s)
-        return forward_s + np.maximum(self.backward_s, self.backward_host_s)
+        return self.forward_work_s + np.maximum(self.backward_s, self.backward_host_s)
+
+    @property
+    def forward_work_s(self) -> FloatArray:
+        """Forward of that, same shape."""
+        return np.maximum(self.forward_s, self.forward_host_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -222,7 +228,8 @@ def block_costs(
         tied=work.tied,
         saved_bytes=memory.saved_bytes,
         put_off_bytes=memory.put_off_bytes,
-        boundary_bytes=work.boundary_bytes,
+        boundary_bytes=work.boundaries[0],
+        handed_bytes=work.boundaries[1],
         transient_bytes=memory.transient_bytes,
         adding_bytes=memory.adding_bytes,
         largest_bytes=memory.largest_bytes,
@@ -266,7 +273,8 @@ class _RankWork:
         moments: Live bytes at the moments that can be the peak.
         memory: Activations of each block.
         shared: What ranks that share blocks exchange.
-        boundary_bytes: What a block needs of those before, (num_points, num_blocks).
+        boundaries: What a block needs of those before, and what it makes of that, (2, num_points,
+            num_blocks).
     """
 
     points: Points
@@ -280,7 +288,7 @@ class _RankWork:
     moments: PeakMoments
     memory: BlockMemory
     shared: _SharedWork
-    boundary_bytes: FloatArray
+    boundaries: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -352,7 +360,7 @@ def _rank_work(
         moments=peak_moments(lowered, points),
         memory=block_memory(program, block, len(names), points),
         shared=_shared_work(rank, how, program, names),
-        boundary_bytes=boundaries,
+        boundaries=boundaries,
     )
 
 

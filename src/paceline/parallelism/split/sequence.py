@@ -135,8 +135,8 @@ def _elements(dims: FloatArray, heads: int, length: int) -> FloatArray:
 
 def looking_ops(graph: Graph) -> npt.NDArray[np.int64]:
     """Ops of attention whose keys follow the sequence, so that a rank looks beyond its part."""
-    is_attention = np.isin(graph.ops.kind, _ATTENTION)
-    return np.flatnonzero(is_attention & _follows(graph.ops.dims)[:, _KEYS])
+    attention = np.flatnonzero(np.isin(graph.ops.kind, _ATTENTION))
+    return attention[_follows(graph.ops.dims[attention, _KEYS])]
 
 
 def shared_heads(graph: Graph) -> int:

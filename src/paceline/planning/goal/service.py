@@ -55,9 +55,9 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
     """
     engine = goal.engine
     if engine is None:
-        is_served = workload.generates and not workload.encodes
-        usual = find_engine(USUAL_ENGINE)
-        return _checked(usual, goal, needs=workload.needs_engine) if is_served else None
+        if not workload.generates or workload.encodes:
+            return None
+        return _checked(find_engine(USUAL_ENGINE), goal, needs=workload.needs_engine)
     if not engine.serves:
         _check_trains(goal, workload)
         if engine.is_own:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from paceline.catalog.entities import Device
 from paceline.dtypes import find_precision
@@ -117,6 +118,19 @@ def choose_configurations(
     Raises:
         PacelineError: The settings cannot be read.
     """
+
+    @cache
+    def plain(precision: str, platform: Platform) -> Configuration:
+        one = Configuration(
+            precision=precision, checkpointing=checkpointing, platform=platform,
+            widens_in_kernels=precision in WIDENED_IN_KERNELS,
+        )  # fmt: skip
+        return read_settings(rewrite, one)
+
+    @cache
+    def compiled(precision: str, platform: Platform, compiler: Compiler) -> Configuration:
+        return replace(plain(precision, platform), compiler=compiler)
+
     rows: dict[Configuration, list[int]] = {}
     loop = goal.engine
     host = USUAL_LOOP if loop is None or loop.serves else loop.host
@@ -132,15 +146,11 @@ def choose_configurations(
             # Convolutions in 8 bits are kernels of compiled engines.
             is_whole = precision == "int8-full" and is_quantised_whole
             wanted = () if is_whole else preferred
-            plain = Configuration(
-                precision=precision, checkpointing=checkpointing, platform=platform,
-                widens_in_kernels=precision in WIDENED_IN_KERNELS,
-            )  # fmt: skip
-            plain = read_settings(rewrite, plain)
             if service is not None and is_served:
-                ways = [service.configured(plain)]
+                ways = [service.configured(plain(precision, platform))]
             else:
-                ways = [replace(plain, compiler=c) for c in _compilers(support, goal, wanted)]
+                compilers = _compilers(support, goal, wanted)
+                ways = [compiled(precision, platform, one) for one in compilers]
             for configuration in ways:
                 rows.setdefault(configuration, []).append(row)
     return tuple(

@@ -70,35 +70,33 @@ class _Allocator:
         self.allocated_bytes = self.peak_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
 
-    def take(self, num_bytes: int) -> Block:
-        """Allocate a tensor."""
-        size_bytes = _round_up(max(num_bytes, 1), _ROUND)
+    def take(self, size_bytes: int) -> Block:
+        """Allocate a tensor of rounded size."""
         pool = self._pools[size_bytes <= _SMALL_LIMIT]
-        block = pool.best_fit(size_bytes) or self._new_segment(pool, size_bytes)
-        pool.remove(block)
+        block = pool.take_fit(size_bytes) or self._new_segment(size_bytes)
         if pool.splits(block.size_bytes - size_bytes):
             pool.add(block.cut(size_bytes))
         self.allocated_bytes += block.size_bytes
-        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        if self.allocated_bytes > self.peak_bytes:
+            self.peak_bytes = self.allocated_bytes
         return block
 
-    def give_back(self, block: Block, num_bytes: int) -> None:
-        """Free the tensor of ``num_bytes`` that a block holds, and join it with free neighbours."""
-        pool = self._pools[_round_up(max(num_bytes, 1), _ROUND) <= _SMALL_LIMIT]
+    def give_back(self, block: Block, size_bytes: int) -> None:
+        """Free the tensor of that size in a block, and join the block with free neighbours."""
+        pool = self._pools[size_bytes <= _SMALL_LIMIT]
         self.allocated_bytes -= block.size_bytes
         pool.add(pool.joined(block))
 
-    def _new_segment(self, pool: _Pool, size_bytes: int) -> Block:
+    def _new_segment(self, size_bytes: int) -> Block:
         segment_bytes = _segment_bytes(size_bytes)
         if self.reserved_bytes + segment_bytes > self._capacity_bytes:
             self._release_free_segments()
         if self.reserved_bytes + segment_bytes > self._capacity_bytes:
             raise _OutOfMemoryError
-        block = Block(segment_bytes, self._next_address)
+        block = Block(segment_bytes, self._next_address, is_free=False)
         self._next_address += segment_bytes + _ROUND
         self.reserved_bytes += segment_bytes
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
-        pool.add(block)
         return block
 
     def _release_free_segments(self) -> None:
@@ -132,14 +130,14 @@ def replay(
     lengths = _lengths(seq) if varies else [seq] * num_steps
     sizes = {length: lifetimes.bytes_at(batch, length) for length in (seq, *lengths)}
     events = {length: storage_events(lifetimes, sizes[length]) for length in lengths}
-    whole = {length: one.astype(np.int64).tolist() for length, one in sizes.items()}
+    rounded = {length: _rounded(one) for length, one in sizes.items()}
     allocator = _Allocator(capacity_bytes)
     fits = True
     try:
         for row in np.flatnonzero(lifetimes.is_resident()).tolist():
-            allocator.take(whole[seq][row])
+            allocator.take(rounded[seq][row])
         for length in lengths:
-            _run_step(allocator, events[length], whole[length])
+            _run_step(allocator, events[length], rounded[length])
     except _OutOfMemoryError:
         fits = False
     return ReplayedPeak(
@@ -177,6 +175,13 @@ def storage_events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
     rows = np.concatenate((passing, ~passing))
     events: list[int] = rows[np.argsort(time, kind="stable")].tolist()
     return events
+
+
+def _rounded(num_bytes: FloatArray) -> list[int]:
+    """Bytes that the allocator hands out for tensors of so many."""
+    whole = np.maximum(num_bytes.astype(np.int64), 1)
+    sizes: list[int] = (-(-whole // _ROUND) * _ROUND).tolist()
+    return sizes
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -52,10 +52,14 @@ class FreeBlocks:
         del self.keys[bisect.bisect_left(self.keys, (block.size_bytes, block.address))]
         del self.blocks[block.address]
 
-    def best_fit(self, size_bytes: int) -> Block | None:
-        """The smallest free block of at least ``size_bytes``, at the lowest address."""
+    def take_fit(self, size_bytes: int) -> Block | None:
+        """The smallest free block of at least ``size_bytes``, at the lowest address, now in use."""
         place = bisect.bisect_left(self.keys, (size_bytes, -1))
-        return self.blocks[self.keys[place][1]] if place < len(self.keys) else None
+        if place == len(self.keys):
+            return None
+        block = self.blocks.pop(self.keys.pop(place)[1])
+        block.is_free = False
+        return block
 
     def joined(self, block: Block) -> Block:
         """A block that is given back, as one with its free neighbours; it is not added yet."""

@@ -79,10 +79,9 @@ class _Heap:
             return self.cached[size_bytes].pop()
         if size_bytes >= _LARGE:
             self._join_fast()
-        block = self.free.best_fit(size_bytes)
+        block = self.free.take_fit(size_bytes)
         if block is None:
             return self._take_new(size_bytes)
-        self.free.remove(block)
         if block.size_bytes - size_bytes >= _LEAST:
             self.free.add(block.cut(size_bytes))
         return block
