@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -125,18 +126,15 @@ class Steps:
         """
         kinds = {"bound": np.int8, "knowledge": np.int8, "reasons": np.object_}
         plain = {"bound": 0, "knowledge": 0, "reasons": None}
-        return cls(
-            **{
-                field.name: np.broadcast_to(
-                    np.asarray(
-                        columns.get(field.name, plain.get(field.name, np.nan)),
-                        dtype=kinds.get(field.name, np.float64),
-                    ),
-                    num_rows,
-                )
-                for field in fields(cls)
-            }
-        )
+        unknown = np.broadcast_to(np.nan, num_rows)
+
+        def column(name: str) -> npt.NDArray[Any]:
+            if name not in columns and name not in plain:
+                return unknown
+            values = columns.get(name, plain.get(name))
+            return np.broadcast_to(np.asarray(values, dtype=kinds.get(name, np.float64)), num_rows)
+
+        return cls(**{field.name: column(field.name) for field in fields(cls)})
 
     @classmethod
     def refused(cls, num_rows: int, reason: PacelineError) -> Steps:
