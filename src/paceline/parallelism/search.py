@@ -450,22 +450,22 @@ def enumerate_strategies(
     space: SearchSpace, *, num_devices: int, global_batch: int
 ) -> StrategyTable:
     """Every legal strategy for so many devices and items, as a table."""
+    names = [field.name for field in fields(StrategyTable)]
 
     @cache
     def rows(num_ranks: int, experts: int, *, is_cut: bool, recomputes: bool) -> IntArray:
         found = _rows(space, num_ranks, experts, num_devices, global_batch,
                       is_cut=is_cut, recomputes=recomputes)  # fmt: skip
-        return np.array([*found], dtype=np.int64).reshape(-1, len(fields(StrategyTable)) - 1).T
+        return np.array([*found], dtype=np.int64).reshape(-1, len(names) - 1).T
 
-    of_kind = [
-        rows(one.num_ranks, one.shape.experts, is_cut=one.shape.sequence > 1,
-             recomputes=one.checkpointing != "none")
-        for one in space.kinds
-    ]  # fmt: skip
-    variant = np.repeat(np.arange(len(of_kind)), [part.shape[1] for part in of_kind])
-    names = [field.name for field in fields(StrategyTable)]
-    columns = (variant, *np.concatenate(of_kind, axis=1))
-    return StrategyTable(**dict(zip(names, columns, strict=True)))
+    parts = [np.zeros((len(names), 0), dtype=np.int64)]
+    for index, one in enumerate(space.kinds):
+        part = rows(
+            one.num_ranks, one.shape.experts, is_cut=one.shape.sequence > 1,
+            recomputes=one.checkpointing != "none",
+        )  # fmt: skip
+        parts.append(np.vstack((np.full(part.shape[1], index), part)))
+    return StrategyTable(**dict(zip(names, np.concatenate(parts, axis=1), strict=True)))
 
 
 def _rows(
