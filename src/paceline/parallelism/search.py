@@ -24,7 +24,6 @@ from paceline.model.graph.costs import Checkpointing, Configuration
 from paceline.model.graph.graph import FloatArray, Graph, IntArray
 from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.evaluation import WeighedStrategies, weighed_strategies
-from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallelism.lower_bounds import least_steps_s
 from paceline.parallelism.memory.memory_fit import (
     BOUND_CONFIDENCE,
@@ -44,11 +43,14 @@ from paceline.parallelism.schedule.table import (
     Variant,
     VariantKind,
 )
-from paceline.parallelism.split.sequence import check_sequence, shared_heads
-from paceline.parallelism.split.shape import SplitShape
-from paceline.parallelism.split.tables import check_shared
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
+from paceline.parallelism.tensor_groups import (
+    expert_degrees,
+    tensor_groups,
+    with_context,
+    with_experts,
+)
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
@@ -67,8 +69,6 @@ _LARGE_MICROBATCHES = (128, 512, 2048, 8192, 32_768, 131_072)
 _CHUNKS = (2, 4)
 #: A strategy that cuts sequences must be faster by this factor than one that does not.
 CONTEXT_MARGIN = 1.02
-#: Most ranks that share a sequence, as in the training of Llama 3 405B.
-_MAX_CONTEXT_DEGREE = 16
 _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "block")
 #: Sharding that pipelines use, and that plain data parallel uses. ZeRO-1 and ZeRO-2 send the same
 #: bytes, and ZeRO-2 keeps less.
@@ -221,7 +221,7 @@ def prepare_search(
     has_tables = is_mostly_tables(graph)
     of_tables = fabric.devices_per_node * _NODES_OF_TABLES if has_tables else 0
     reach = max(fabric.even_domain, of_tables)
-    experts = _expert_degrees(graph, reach) if splits_model else []
+    experts = expert_degrees(graph, reach) if splits_model else []
     splits_layers = splits_model and not has_tables
     part_tokens = context_part_tokens if splits_model else int(seq)
 
@@ -233,15 +233,15 @@ def prepare_search(
         group, how = groups[place // len(ways)], ways[place % len(ways)]
         return evaluated_variant(graph, how, device, points, group, calibration)
 
-    for group in _tensor_groups(fabric, seq, max_tensor_degree if splits_layers else 1):
+    for group in tensor_groups(fabric, seq, max_tensor_degree if splits_layers else 1):
         groups.append(group)
         try:
             evaluated(len(ways) * (len(groups) - 1))
         except InvalidInputError:
             groups.pop()
             break
-        longer = [*_with_context(graph, group, fabric, seq, part_tokens)]
-        groups += [*longer, *_with_experts([group, *longer], experts, reach)]
+        longer = [*with_context(graph, group, fabric, seq, part_tokens)]
+        groups += [*longer, *with_experts([group, *longer], experts, reach)]
     return SearchSpace(
         kinds=tuple(
             VariantKind(shape=group.shape, checkpointing=how.checkpointing)
@@ -524,82 +524,8 @@ def _shardings(
         yield "zero3", in_node
 
 
-def _tensor_groups(
-    fabric: ClusterLinks, seq: float, max_tensor_degree: int | None
-) -> Iterator[TensorGroup]:
-    """Powers of two inside a node, with sequence parallel where the sequence divides."""
-    for degree in _powers(max_tensor_degree or fabric.even_domain):
-        yield TensorGroup(
-            shape=SplitShape(tensor=degree, sequence_parallel=degree > 1 and seq % degree == 0),
-            ranks_per_node=fabric.devices_per_domain,
-            device_link=fabric.device_link,
-            node_link=fabric.node_link,
-        )
-
-
 def _divisors(number: int, limit: int) -> list[int]:
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
-
-
-def _with_context(
-    graph: Graph, group: TensorGroup, fabric: ClusterLinks, seq: float, part_tokens: int
-) -> Iterator[TensorGroup]:
-    """The group with every context degree above one that model, sequence and links allow."""
-    tensor, per_node = group.shape.tensor, fabric.even_domain
-    limit = min(seq / part_tokens, _MAX_CONTEXT_DEGREE)
-    if not _is_fast(fabric):
-        limit = min(limit, per_node // tensor)
-    if limit < 2:
-        return
-    try:
-        check_sequence(graph)
-    except InvalidInputError:
-        return
-    most = max(_powers(max(math.gcd(shared_heads(graph), per_node) // tensor, 1)))
-    for degree in _powers(int(limit)):
-        for ulysses in dict.fromkeys((1, min(degree, most))):
-            shape = replace(group.shape, ring=degree // ulysses, ulysses=ulysses)
-            if degree > 1 and seq % shape.num_pieces == 0:
-                yield replace(group, shape=shape)
-
-
-def _is_fast(fabric: ClusterLinks) -> bool:
-    """Whether the network carries what ranks of one sequence exchange."""
-    share = float(fabric.node_link.bytes_per_s[0]) / fabric.devices_per_node
-    return share >= MIN_SHARED_BYTES_PER_S
-
-
-def _expert_degrees(graph: Graph, limit: int) -> list[int]:
-    """Degrees above one that divide the model's experts, or share its tables, if it has any."""
-    degrees = []
-    for degree in _powers(limit):
-        if degree > 1:
-            try:
-                check_shared(graph, degree)
-            except InvalidInputError:
-                break
-            degrees.append(degree)
-    return degrees
-
-
-def _with_experts(
-    groups: Sequence[TensorGroup], degrees: Sequence[int], reach: int
-) -> Iterator[TensorGroup]:
-    """Each group with every expert degree that so many devices have room for."""
-    for group in groups:
-        room = reach // group.shape.num_sharing
-        yield from (
-            replace(group, shape=replace(group.shape, experts=degree))
-            for degree in degrees
-            if degree <= room
-        )
-
-
-def _powers(limit: int) -> Iterator[int]:
-    degree = 1
-    while degree <= limit:
-        yield degree
-        degree *= 2
 
 
 def _recomputing(configuration: Configuration) -> list[Configuration]:
