@@ -125,8 +125,11 @@ def _of_services(
     entry: str, pairs: Sequence[tuple[Cell, Workload]], catalog: Catalog,
     calibration: Calibration,
 ) -> dict[int, Answer]:  # fmt: skip
-    """Answers to rows of what serves requests, by their places in the table."""
-    served = [(cell, item) for cell, item in pairs if is_service(cell)]
+    """Answers to rows of what serves requests, by their places in the table.
+
+    Encoder-decoders answer whole batches.
+    """
+    served = [(cell, item) for cell, item in pairs if is_service(cell) and not item.encodes]
     answers = answer_services(entry, served, catalog, calibration=calibration)
     return dict(zip((cell.index for cell, _ in served), answers, strict=True))
 

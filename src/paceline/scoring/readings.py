@@ -198,10 +198,16 @@ def _context(requests: Requests | None) -> int | None:
     return requests.mean_context if requests else None
 
 
+#: Formats that engines multiply in 16 bits where units have none of their own (vLLM, FP8 W8A8:
+#: Ampere runs weights alone in FP8 by Marlin's kernels; recalled).
+_WIDENED = {"fp8": "int8", "nvfp4": "int4"}
+
+
 def on_device(job: Reading, device: Device) -> Reading:
     """The job as frameworks run it there: TF32 is plain FP32 where no unit has it.
 
-    Inference in FP16 runs in the other format of 16 bits where units have that alone. Modules for
+    Inference in FP16 runs in the other format of 16 bits where units have that alone. Engines keep
+    narrow weights where no unit multiplies them, and widen them on the way. Modules for
     the edge have power modes, and rows do not say which was set.
     """
     if device.device_class == "edge":
@@ -213,6 +219,8 @@ def on_device(job: Reading, device: Device) -> Reading:
     instead = {"tf32": "fp32"}
     if job.task == "infer" and "bf16" in peaks:
         instead["fp16"] = "bf16"
+    if job.configuration.is_served:
+        instead |= _WIDENED
     precision = job.configuration.precision
     if precision in peaks or precision not in instead:
         return job

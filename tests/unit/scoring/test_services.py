@@ -282,3 +282,26 @@ def test_an_engine_without_graphs_waits_for_its_launches() -> None:
     names = ("DeepSpeed-MII", "vLLM 0.2.7", "vLLM 0.6.0")
     mii, early, later = _answers(*(_row(load, framework=name) for name in names))
     assert max(mii.throughput_mid, early.throughput_mid) < 0.7 * later.throughput_mid
+
+
+def test_weights_in_fp8_are_widened_where_no_unit_multiplies_them() -> None:
+    load = "scenario=single stream;isl=128;osl=32;concurrency=1"
+    narrow, widened, wide = _answers(
+        *(
+            _row(load, gpu="A100 SXM4 80GB", precision=precision)
+            for precision in ("fp8", "8-bit weights", "bf16")
+        )
+    )
+    assert not narrow.reason
+    assert narrow.throughput_mid == pytest.approx(widened.throughput_mid)
+    assert narrow.memory_mid_bytes < wide.memory_mid_bytes
+
+
+def test_a_recording_is_transcribed_whole() -> None:
+    row = _row(
+        "scenario=one file of 13 minutes;concurrency=1", model="whisper-small", precision="fp16",
+        framework="faster-whisper", unit="audio seconds/s", global_batch="1",
+    )  # fmt: skip
+    (answer,) = _answers(row)
+    assert not answer.reason
+    assert answer.throughput_mid > 10.0

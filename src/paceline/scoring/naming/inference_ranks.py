@@ -9,6 +9,7 @@ from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.serving import engine_of
 from paceline.scoring.naming.stated_degrees import Degrees, sharding_of, stated_degrees
 from paceline.scoring.rows import Row
+from paceline.scoring.tables import fitting_lines
 
 #: Each device has a model of its own.
 WHOLE = SplitShape.of_engine()
@@ -119,7 +120,7 @@ def _served_ranks(row: Row, degrees: Degrees, num_devices: int) -> SplitShape:
     """
     if degrees.pp * degrees.cp > 1 or sharding_of(row.parallelism) != "none":
         raise _unknown(row)
-    tensor, replicas = degrees.tp, degrees.dp
+    tensor, replicas = _whole_chips(row, degrees.tp), degrees.dp
     if replicas is not None and tensor * replicas not in (num_devices, 1):
         raise UnresolvedRowError(
             f"the parallelism `{row.parallelism}` needs {tensor * replicas} devices, and the row "
@@ -140,6 +141,19 @@ def _served_ranks(row: Row, degrees: Degrees, num_devices: int) -> SplitShape:
             "how replicas wait for each other that share experts and not attention is not modelled"
         )
     return SplitShape.of_engine(tensor=tensor, whole_experts=True)
+
+
+def _whole_chips(row: Row, tensor: int) -> int:
+    """Devices that share a model, where ranks are parts of chips that programs see as devices.
+
+    >>> from paceline.scoring.rows import parse_row
+    >>> row = {"model": "m", "gpu": "Google TPU v7x", "parallelism": "tp=8", "n_gpus": "4"}
+    >>> split_of(parse_row(row)) == SplitShape.of_engine(tensor=4)
+    True
+    """
+    parts = next(fitting_lines("chip_parts.csv", {"pattern": row.gpu}), {"parts": "1"})
+    is_part = tensor == int(parts["parts"]) * row.num_devices
+    return row.num_devices if is_part else tensor
 
 
 def _unknown(row: Row) -> UnresolvedRowError:
