@@ -193,7 +193,6 @@ def _merged(parts: Sequence[OpTimes], order: npt.NDArray[np.intp]) -> OpTimes:
     """Times on several groups of devices, one after another and then in an order."""
 
     def joined(values: Sequence[Array]) -> Array:
-        """Values of all groups, in the order of the rows."""
         shape = np.broadcast_shapes(*(v.shape[1:] for v in values))
         whole = [np.broadcast_to(v, (len(v), *shape)) for v in values]
         return np.concatenate(whole)[order]
