@@ -115,6 +115,23 @@ def test_machines_without_a_network_stay_alone_in_training_and_not_in_inference(
     assert set(replicas.num_nodes.tolist()) == {1, 2, 4}
 
 
+def test_machines_of_a_domain_need_no_network_and_share_layers():
+    """Two places with machines of four, of which the first are joined to sixteen devices."""
+    places = made_places(devices_per_node=(4, 4), usd_per_hour=(1.0, 1.0),
+                         memory_bytes=(80e9, 80e9), device=(0, 0))  # fmt: skip
+    places = replace(places, devices_per_domain=np.array([16, 4]), has_node_link=np.zeros(2, bool))
+    made = table(places, made_forecast(), node_counts=(1, 2, 4, 8), max_devices=64)
+    assert set(zip(made.place.tolist(), made.num_nodes.tolist(), strict=True)) == {
+        (0, 1), (0, 2), (0, 4), (1, 1),
+    }  # fmt: skip
+    forecast = made_forecast()
+    configured = tuple(replace(one, tensor_degree=8) for one in forecast.configured)
+    shared = table(places, replace(forecast, configured=configured), training=False)
+    assert set(shared.place.tolist()) == {0}
+    assert set(shared.num_nodes.tolist()) == {2, 4}
+    assert (shared.num_groups == shared.num_devices // 8).all()
+
+
 def test_no_candidate_has_more_devices_than_allowed():
     places = made_places(devices_per_node=(8,))
     assert table(places, made_forecast(), max_devices=16).num_devices.max() == 16
