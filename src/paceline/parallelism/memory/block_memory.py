@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from paceline.model.graph.block_names import blocks_of_ops
+from paceline.model.graph.block_names import blocks_of_ops, is_numbered
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import is_weight_copy
@@ -130,7 +130,7 @@ def _sum_stores(
 def boundary_bytes(program: Program, names: tuple[str, ...], points: Points) -> FloatArray:
     """Bytes that cross from blocks to later ones in forward, (2, num_points, num_blocks).
 
-    First what crosses the end of each block, then what the block itself makes of that.
+    First what crosses the end of each block, then what the block itself makes for layers after it.
 
     Args:
         program: One without fusion: no kernel reaches over the end of a stage.
@@ -143,14 +143,19 @@ def boundary_bytes(program: Program, names: tuple[str, ...], points: Points) -> 
     born = np.where(stores.birth >= 0, block[np.maximum(stores.birth, 0)], num_blocks)
     last = np.full(len(stores), -1)
     reads = forward[program.reads.op]
-    np.maximum.at(last, program.reads.storage[reads], block[program.reads.op[reads]])
+    storage, reader = program.reads.storage[reads], block[program.reads.op[reads]]
+    np.maximum.at(last, storage, reader)
+    is_layer = np.array([is_numbered(name) for name in names])
+    is_input = np.zeros(len(stores), dtype=np.bool_)
+    is_input[storage[is_layer[reader] & (reader > born[storage])]] = True
     crossing = (last > born) & (stores.owner == Owner.ACTIVATION) & ~is_weight_copy(program)
     crossing &= stores.elements[:, 1:].any(axis=1) & (
         stores.elements[:, 1] + stores.elements[:, 3] > 0
     )
-    made, read = np.zeros((2, num_blocks + 1, stores.elements.shape[1]))
-    num_bytes = stores.num_bytes()[crossing]
-    np.add.at(made, born[crossing], num_bytes)
-    np.add.at(read, last[crossing], num_bytes)
-    passing = np.stack((np.cumsum(made - read, axis=0), made))[:, :num_blocks]
+    made, read, handed = np.zeros((3, num_blocks + 1, stores.elements.shape[1]))
+    num_bytes = stores.num_bytes()
+    np.add.at(made, born[crossing], num_bytes[crossing])
+    np.add.at(read, last[crossing], num_bytes[crossing])
+    np.add.at(handed, born[crossing & is_input], num_bytes[crossing & is_input])
+    passing = np.stack((np.cumsum(made - read, axis=0), handed))[:, :num_blocks]
     return np.asarray(powers @ passing.transpose(0, 2, 1))

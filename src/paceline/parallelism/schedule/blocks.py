@@ -101,7 +101,7 @@ class BlockCosts:
         put_off_bytes: What gradients of weights need besides, where they are made later, same
             shape.
         boundary_bytes: What the next block needs of this one and those before, same shape.
-        handed_bytes: Of what blocks hand on, what this one makes, same shape.
+        handed_bytes: What this one makes that layers after it need, same shape.
         transient_bytes: Activations alive for a moment while the block runs, in forward or
             backward, same shape.
         adding_bytes: The same with gradients that are made before they are added to the sum.
@@ -273,8 +273,8 @@ class _RankWork:
         moments: Live bytes at the moments that can be the peak.
         memory: Activations of each block.
         shared: What ranks that share blocks exchange.
-        boundaries: What a block needs of those before, and what it makes of that, (2, num_points,
-            num_blocks).
+        boundaries: What a block needs of those before, and what it makes for layers after it,
+            (2, num_points, num_blocks).
     """
 
     points: Points
