@@ -4,7 +4,7 @@ Usage: PYTHONPATH=tools python -m facts.language_models LITGPT_CONFIG.py > langu
 LITGPT_CONFIG.py is ``litgpt/config.py`` of Lightning-AI/litgpt (Apache-2.0), which holds the sizes
 of published models as in their config.json; `facts.models` reads the table, which lies beside it.
 Mixtures of experts and latent attention are left out: they are named one by one in
-``model_names.csv``.
+``published_names.csv``.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_served_requests_set_the_context():
 
 
 def test_every_line_of_the_table_of_names_is_complete():
-    path = resources.files("paceline.scoring") / "data" / "model_names.csv"
+    path = resources.files("paceline.model") / "data" / "published_names.csv"
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     assert len(rows) > 100
     for row in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from paceline.errors import InvalidInputError, UnknownNameError, close_names
 from paceline.model.names.adapters import refuse_adapter
 from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.front_ends import is_model_path
+from paceline.model.names.published_names import published_entry, without_target
 from paceline.model.names.registry import (
     Alias,
     names_of,
@@ -37,6 +39,14 @@ _WEIGHT_ENDINGS = frozenset(
      ".mlmodel", ".mlpackage", ".engine", ".plan", ".caffemodel", ".pdparams", ".msgpack")
 )  # fmt: skip
 
+#: A repository of a hub; words for a size, those of them that count parameters, and words for
+#: another shape of a network.
+_SIZED = re.compile(r"\d+(\.\d+)?[bm]|tiny|mini|small|medium|base|large|xl|xxl|huge|giant")
+_REPOSITORY = re.compile(r"([\w.-]+/)?[\w.-]+")
+_NUMBERED = re.compile(r"(\d+x)?\d+(\.\d+)?[bm]")
+_RESHAPED = re.compile(
+    r"(patch|window|w|p)\d+|\d{3}|\d+k?x\d+|moe|eagle\d?|draft|adapter|(en|de)coder|tower"
+)
 #: A size as Ollama writes it; no function of a module begins with a digit.
 _TAG = re.compile(r":(?=(\d+x)?\d+(\.\d+)?b\b)", re.IGNORECASE)
 
@@ -63,19 +73,32 @@ def entry_of(typed: str) -> str:
     refuse_adapter(Path(typed))
     if _is_config(Path(typed)):
         return f"hf:{typed}"
-    written = (typed, without_owner(typed))
-    short = None if _has_weights(typed) else _short_entry(typed)
-    found = zoo_entry(typed) or short or spelled_entry(typed)
-    libraries = filter(None, map(library_entry, written))
-    found = (
-        found or next(libraries, None) or names_of("published").spelled.get(name_key(written[1]))
-    )
-    if found is None and (family := denoiser_of(typed)) is not None:
-        found = family.entry
-    found = found or _worded(typed)
+    found = _named(typed) or _guessed(typed)
     if found is None:
         raise _no_model_in(typed) if _has_weights(typed) else _unknown(typed)
     return found
+
+
+def _named(typed: str) -> str | None:
+    """The entry that has this name, in one spelling or another."""
+    bare = without_owner(typed)
+    short = None if _has_weights(typed) else _short_entry(typed)
+    found = zoo_entry(typed) or short or spelled_entry(typed)
+    found = found or library_entry(typed) or library_entry(bare)
+    found = found or names_of("published").spelled.get(name_key(bare))
+    if found is None and (family := denoiser_of(typed)) is not None:
+        return family.entry
+    return found
+
+
+def _guessed(typed: str) -> str | None:
+    """What tables of measurements, or people who train a model further, call so."""
+    if _has_weights(typed):
+        return None
+    found = published_entry(typed) or _worded(typed)
+    if found is None and (shorter := without_target(typed)) != typed.strip():
+        found = _named(shorter)
+    return found or (_trained_further(typed) if _REPOSITORY.fullmatch(typed.strip()) else None)
 
 
 def hub_entry_of(typed: str) -> str:
@@ -104,6 +127,28 @@ def _worded(typed: str) -> str | None:
     plain = {**names_of("hub").written, **names_of("zoo").written}
     found = [name for name in plain if wanted < set(re.findall(r"[a-z0-9.]+", name.lower()))]
     return plain[found[0]] if len(found) == 1 else None
+
+
+def _trained_further(typed: str) -> str | None:
+    """The longest name with a size that others' words stand around: ``bert-base-NER``.
+
+    Words before it are a brand only where the size is a count of parameters: what stands before
+    ``roberta-base`` may be another architecture.
+    """
+    parts = re.split(r"[-_ ]", without_owner(typed).lower())
+    for count in range(len(parts) - 1, 1, -1):
+        for start in range(len(parts) - count + 1):
+            inside, outside = parts[start : start + count], parts[:start] + parts[start + count :]
+            size = _NUMBERED if start else _SIZED
+            if _has(size, inside) and not _has(_NUMBERED, outside) and not _has(_RESHAPED, outside):
+                found = spelled_entry("-".join(inside))
+                if found is not None:
+                    return found
+    return None
+
+
+def _has(pattern: re.Pattern[str], parts: Iterable[str]) -> bool:
+    return any(map(pattern.fullmatch, parts))
 
 
 def _checked(entry: str) -> str:
@@ -146,10 +191,17 @@ def reading_of(typed: str) -> str:
     >>> reading_of("vgg16")
     ''
     """
+    if read := short_reading(typed):
+        return read
+    if ":" in typed or typed.endswith(".npz") or is_model_path(typed) or _word(typed):
+        return ""
+    guessed = None if _named(typed) else _guessed(typed)
+    return f"`{typed}` is taken as `{guessed.removeprefix('hf:')}`" if guessed else ""
+
+
+def short_reading(typed: str) -> str:
+    """Why one of several sizes is meant by a word that names none; empty for all other names."""
     alias = _word(typed)
-    if alias is None and ":" not in typed and (worded := _worded(typed)):
-        is_known = zoo_entry(typed) or spelled_entry(typed) or library_entry(typed)
-        return "" if is_known else f"`{typed}` is taken as `{worded.removeprefix('hf:')}`"
     if alias is None or zoo_entry(typed) or "|" in alias.entry:
         return ""
     return f"`{typed}` is taken as `{alias.entry.removeprefix('hf:')}`: {alias.reading}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 
 from paceline.errors import PacelineError, UnknownNameError
 from paceline.model.names.denoisers import denoiser_of
@@ -14,8 +13,14 @@ from paceline.model.names.lookup import (
     hub_row,
     library_entry,
     library_names,
-    reading_of,
+    short_reading,
     zoo_entry,
+)
+from paceline.model.names.published_names import (
+    entry_in,
+    lines_of,
+    without_data,
+    without_target,
 )
 from paceline.model.names.registry import names_of, parameters_of
 from paceline.model.names.spelling import plainer, without_owner
@@ -23,20 +28,6 @@ from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
 from paceline.values import dataclass
 
-#: Targets of accuracy and scenarios of MLPerf Inference.
-_MLPERF = re.compile(r"(-(99(\.9)?|interactive|offline|server))+$")
-#: Data sets and jobs after a name, which say nothing of its sizes; those of small pictures do.
-_DATA = re.compile(
-    r"[\s_-]*\((\d{2,4}( ?[x×] ?\d{2,4})?|seq[\w\s=]*\d+)\)$|"
-    r"[\s_-]+[(\[]?(imagenet(-?\d+k)?|ilsvrc\w*|criteo[\w\s]*|kits-?\d+|movielens[\w\s-]*|"
-    r"squad[\w\s.]*|wmt[\w\s-]*|librispeech|lj-?speech|coco( ?\d+)?|wikipedia|wikitext[\w\s-]*|"
-    r"(pre-?|fine-?)?(train|tun)ing|inference|q?lora)[)\]]?$",
-    re.IGNORECASE,
-)
-#: Endings of language models that tables of image models never have.
-_TRAININGS = re.compile(
-    r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE
-)
 #: Devices, a library or a size in brackets after a name.
 _BRACKETS = re.compile(
     r"[\s_-]*\(\s*(?:(?P<size>\d+(?:\.\d+)?) ?(?P<unit>[bm])(?: (?:model|class|params|parameters))?"
@@ -188,43 +179,13 @@ def _check_refused(row: Row) -> None:
 
 
 def _listed(row: Row) -> PublishedModel | None:
-    matching = _lines_of(row.model)
+    matching = lines_of(row.model)
     return next((_published(*line) for line in matching if _is_meant(line[0], row)), None)
-
-
-@lru_cache(maxsize=8192)
-def _lines_of(name: str) -> tuple[tuple[dict[str, str], re.Match[str]], ...]:
-    """Lines of the table of names whose pattern fits a spelling of ``name``."""
-    return tuple(
-        (known, match)
-        for spelling in _spellings(name)
-        for known in read_table("model_names.csv")
-        if (match := _pattern(known["pattern"]).fullmatch(spelling))
-    )
-
-
-def _spellings(name: str) -> Iterator[str]:
-    """``name`` as written, then without its owner, then with hyphens between its words.
-
-    >>> list(_spellings("microsoft/ResNet 50"))
-    ['microsoft/ResNet 50', 'ResNet 50', 'ResNet-50']
-    >>> list(_spellings("torchvision.models.alexnet"))
-    ['torchvision.models.alexnet', 'alexnet']
-    """
-    plain = without_owner(name)
-    bare = _TRAININGS.sub("", _DATA.sub("", _MLPERF.sub("", plain)))
-    spaced = (re.sub(r"[\s_]+", "-", one) for one in (plain, bare))
-    yield from dict.fromkeys((name.strip(), plain, bare, *spaced))
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text, re.IGNORECASE)
 
 
 def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
     return PublishedModel(
-        entry=_library_case(match.expand(known["entry"])),
+        entry=entry_in(known, match),
         seq=_whole(known["seq"]),
         peak_seq=_whole(known["peak_seq"]),
         image_size=_whole(known["image_size"].removeprefix("own")),
@@ -236,13 +197,6 @@ def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
         log_sigma=_number(known["log_sigma"]) or 0.0,
         is_cut=bool(known["is_cut"]),
         has_adapters=bool(known["has_adapters"]),
-    )
-
-
-def _library_case(entry: str) -> str:
-    """Names of libraries of image models are in lower case, however a table writes its letters."""
-    return (
-        entry.lower() if entry.startswith(("timm:", "torchvision:", "published_gpunet:")) else entry
     )
 
 
@@ -263,7 +217,7 @@ def _entry(name: str) -> PublishedModel | None:
 
 
 def _zoo_model(name: str) -> PublishedModel | None:
-    return _as_entry(zoo_entry(without_owner(_DATA.sub("", name.strip()))))
+    return _as_entry(zoo_entry(without_owner(without_data(name))))
 
 
 def _timm_exactly(name: str) -> PublishedModel | None:
@@ -279,7 +233,7 @@ def _timm_names() -> frozenset[str]:
 def _image_model(name: str) -> PublishedModel | None:
     """A model of timm or torchvision; what stands before a slash may be part of its name."""
     whole = name.strip()
-    written = (whole, without_owner(whole), _DATA.sub("", without_owner(whole)))
+    written = (whole, without_owner(whole), without_data(without_owner(whole)))
     entry = next(filter(None, map(library_entry, written)), None)
     return _as_entry(entry)
 
@@ -289,14 +243,14 @@ def _as_asked(row: Row) -> PublishedModel | None:
 
     Where that is one of several that the name may mean, a size has to settle it.
     """
-    name = _DATA.sub("", row.model.strip())
+    name = without_data(row.model)
     try:
         entry = entry_of(name)
     except PacelineError:
         return None
     known, stated = parameters_of(entry), row.num_parameters or _size_in(name)
     is_same = known and stated and abs(known / stated - 1.0) < _SAME_SIZE_FRAC
-    return _as_entry(entry) if is_same or not (stated or reading_of(name)) else None
+    return _as_entry(entry) if is_same or not (stated or short_reading(name)) else None
 
 
 def _size_in(name: str) -> float | None:
@@ -322,9 +276,7 @@ def _is_meant(known: dict[str, str], row: Row) -> bool:
 
 def _hub_model(name: str) -> PublishedModel | None:
     """A repository of a hub by its sizes: of the name as written, then with less decoration."""
-    found = next(
-        filter(None, map(hub_row, plainer(_DATA.sub("", _MLPERF.sub("", name.strip()))))), None
-    )
+    found = next(filter(None, map(hub_row, plainer(without_target(name)))), None)
     return PublishedModel(entry=found["entry"], seq=_whole(found["seq"])) if found else None
 
 
