@@ -82,3 +82,12 @@ def test_numbers_flags_and_lists_may_be_written_as_yaml_writes_them():
 def test_the_schema_of_goal_files_names_their_keys():
     keys = {"model", "title", "task", "seq", "work", "goal", "facts"}
     assert set(schema_of(ScenarioFile)["properties"]) == keys
+
+
+@pytest.mark.parametrize(
+    ("option", "section"), [("samples: 50k", "work"), ("budget: 5usd", "goal")]
+)
+def test_an_option_at_the_top_of_a_goal_file_is_sent_to_its_section(option, section):
+    with pytest.raises(InvalidInputError) as caught:
+        load_scenario(f"model: resnet18\n{option}\n")
+    assert f"`{section}:`" in caught.value.hint

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from paceline.documents import parse_yaml, validate
 from paceline.errors import InvalidInputError
-from paceline.planning.goal.goal import Scenario
+from paceline.planning.goal.goal import Goal, Scenario, Work
 from paceline.planning.goal.options import parse_goal, parse_work
+from paceline.planning.goal.typed import typed_fields
 from paceline.reading import read_text
 from paceline.values import dataclass
 
@@ -77,6 +78,7 @@ def load_scenario(text: str) -> Scenario:
             "the goal file is not a mapping", hint="begin it with `model: resnet50`"
         )
     _check_kind(value)
+    _check_sections(value)
     content = validate(ScenarioFile, value, what="goal file")
     return Scenario(
         model=content.model,
@@ -96,6 +98,17 @@ def _check_kind(value: Mapping[str, Any]) -> None:
             raise InvalidInputError(
                 f"this is a {kind} file, not a goal file", hint=f"give it to `paceline {verb}`"
             )
+
+
+def _check_sections(value: Mapping[str, Any]) -> None:
+    """Say under which of its sections an option belongs that stands at the top."""
+    for section, declared in (("work", Work), ("goal", Goal)):
+        for _, one in typed_fields(declared):
+            if one.name in value:
+                raise InvalidInputError(
+                    f"`{one.name}` stands at the top of the goal file",
+                    hint=f"write it under `{section}:`, two spaces in",
+                )
 
 
 def texts_of(options: Mapping[str, Option]) -> dict[str, str]:
