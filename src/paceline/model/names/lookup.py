@@ -191,20 +191,15 @@ def reading_of(typed: str) -> str:
     >>> reading_of("vgg16")
     ''
     """
-    if read := short_reading(typed):
-        return read
-    if ":" in typed or typed.endswith(".npz") or is_model_path(typed) or _word(typed):
-        return ""
-    guessed = None if _named(typed) else _guessed(typed)
-    return f"`{typed}` is taken as `{guessed.removeprefix('hf:')}`" if guessed else ""
-
-
-def short_reading(typed: str) -> str:
-    """Why one of several sizes is meant by a word that names none; empty for all other names."""
     alias = _word(typed)
-    if alias is None or zoo_entry(typed) or "|" in alias.entry:
+    if alias is not None:
+        is_told = not zoo_entry(typed) and "|" not in alias.entry
+        told = f"`{typed}` is taken as `{alias.entry.removeprefix('hf:')}`: {alias.reading}"
+        return told if is_told else ""
+    if ":" in typed or typed.endswith(".npz") or is_model_path(typed) or _named(typed):
         return ""
-    return f"`{typed}` is taken as `{alias.entry.removeprefix('hf:')}`: {alias.reading}"
+    guessed = _guessed(typed)
+    return f"`{typed}` is taken as `{guessed.removeprefix('hf:')}`" if guessed else ""
 
 
 def _short_entry(typed: str) -> str | None:

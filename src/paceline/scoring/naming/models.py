@@ -13,7 +13,7 @@ from paceline.model.names.lookup import (
     hub_row,
     library_entry,
     library_names,
-    short_reading,
+    reading_of,
     zoo_entry,
 )
 from paceline.model.names.published_names import (
@@ -250,7 +250,7 @@ def _as_asked(row: Row) -> PublishedModel | None:
         return None
     known, stated = parameters_of(entry), row.num_parameters or _size_in(name)
     is_same = known and stated and abs(known / stated - 1.0) < _SAME_SIZE_FRAC
-    return _as_entry(entry) if is_same or not (stated or short_reading(name)) else None
+    return _as_entry(entry) if is_same or not (stated or reading_of(name)) else None
 
 
 def _size_in(name: str) -> float | None:
