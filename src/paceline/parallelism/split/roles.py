@@ -29,7 +29,7 @@ from paceline.values import dataclass
 _MIN_SPLIT_ROWS = 4096
 #: Ops that hand ids on as they are.
 _HANDING_ON = (*kinds_where(lambda facts: facts.stream == "copy"), OpKind.INDEX)
-(_GROUPS,) = dims_of(OpKind.CONV, "groups")
+_GROUPS, _HEIGHT = dims_of(OpKind.CONV, "groups", "h")
 #: Distinct primes at which shape numbers are compared.
 _PROBE = (7.0, 131.0)
 
@@ -172,7 +172,11 @@ def word_tables(views: Sequence[OpView]) -> Mapping[int, float]:
 
 
 def find_roles(
-    views: Sequence[OpView], degree: float, *, splits_words: bool = True
+    views: Sequence[OpView],
+    degree: float,
+    *,
+    splits_words: bool = True,
+    by_heads: frozenset[int] = frozenset(),
 ) -> Mapping[int, Role]:
     """Role of every weight that can be split ``degree`` ways, by storage.
 
@@ -180,12 +184,13 @@ def find_roles(
         views: All ops of the graph.
         degree: Ranks that share a weight; weights of less than two outputs for each stay whole.
         splits_words: Whether vocabularies and the loss over them are split, too.
+        by_heads: Modules between whose weights every head works by itself (`head_modules`).
     """
     forward = [op for op in views if op.phase in (Phase.FORWARD, Phase.LOSS)]
     words = word_tables(forward) if splits_words else None
     denied: set[int] = set()
     while True:
-        follow = _Follow(degree, frozenset(denied), words)
+        follow = _Follow(degree, frozenset(denied), words, by_heads)
         for op in forward:
             follow.step(op)
         newly_denied = (follow.conflicts | follow.unclosed()) - denied
@@ -194,14 +199,52 @@ def find_roles(
         denied |= newly_denied
 
 
+def head_modules(
+    views: Sequence[OpView], modules: Sequence[str], roles: Mapping[int, Role]
+) -> frozenset[int]:
+    """Modules in which a state for each head goes along the sequence, and that are not split yet.
+
+    Linear attention, state spaces and gated delta rules mix tokens within a head, through products
+    of two activations or through a state from a step before. Written op by op, that mixing does
+    not show which axis the heads are. It lies between weights of the module that encloses it, of
+    which `find_roles` denied one. Attention with a softmax shows its heads, and is left as it is.
+
+    Source: Megatron-LM, core/ssm/mamba_mixer.py (projections by columns and rows, all between by
+    heads of the rank); vLLM, models/minimax_text_01.py, likewise.
+    """
+    forward = [op for op in views if op.phase == Phase.FORWARD]
+    asked = {
+        modules[op.module].rpartition(".")[0] for op in forward if op.weight is not None
+        and op.weight not in roles and op.kind == OpKind.MATMUL
+    }  # fmt: skip
+    inside = [op for op in forward if modules[op.module] in asked]
+    shows = {op.module for op in inside if op.kind in (OpKind.ATTENTION, OpKind.SOFTMAX)}
+    homes = tuple(
+        {f"{modules[op.module]}." for op in inside if op.module not in shows and _mixes_tokens(op)}
+    )
+    return frozenset(
+        number for number, path in enumerate(modules) if homes and f"{path}.".startswith(homes)
+    )
+
+
+def _mixes_tokens(op: OpView) -> bool:
+    """Whether an op multiplies activations, works on a state, or filters along a sequence."""
+    is_product = op.kind == OpKind.MATMUL and not op.parameters and len(op.inputs) > 1
+    is_filter = op.kind == OpKind.CONV and op.dims[_GROUPS] > 1 and op.dims[_HEIGHT] == 1
+    has_state = bool(op.caches) and op.kind != OpKind.ATTENTION
+    return is_product or is_filter or has_state or op.kind == OpKind.SCAN
+
+
 class _Follow:
     """Data being followed through the forward ops, under a set of weights that stay whole."""
 
     def __init__(
-        self, degree: float, denied: frozenset[int], words: Mapping[int, float] | None
-    ) -> None:
+        self, degree: float, denied: frozenset[int], words: Mapping[int, float] | None,
+        by_heads: frozenset[int],
+    ) -> None:  # fmt: skip
         self.degree = degree
         self.denied = denied
+        self.by_heads = by_heads
         self.splits_words = words is not None
         self.words = words or {}
         self.roles: dict[int, Role] = {}
@@ -214,7 +257,9 @@ class _Follow:
     def step(self, op: OpView) -> None:
         """Follow data through one op."""
         makers = frozenset[int]().union(*(self.makers.get(s, frozenset()) for s, _ in op.inputs))
-        if op.weight is not None:
+        if makers and op.module in self.by_heads and not _is_projection(op):
+            self.makers.update(dict.fromkeys(op.outputs, makers))
+        elif op.weight is not None:
             self._meet_weight(op, op.weight, makers)
         elif op.kind == OpKind.EMBEDDING and op.parameters:
             self._meet_table(op)
@@ -266,6 +311,12 @@ class _Follow:
     def _follows(self, op: OpView, storage: int) -> bool:
         """Whether an input is split as the data is: made so, a cache, or a bias."""
         return storage in self.makers or storage in op.caches or storage in self.biases
+
+
+def _is_projection(op: OpView) -> bool:
+    """Whether an op multiplies by a whole weight, which a filter of each feature is not."""
+    is_grouped = op.kind == OpKind.CONV and op.dims[_GROUPS] > 1
+    return op.weight is not None and not is_grouped
 
 
 def evaluate(coefficients: FloatArray) -> FloatArray:

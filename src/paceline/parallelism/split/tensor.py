@@ -25,6 +25,7 @@ from paceline.parallelism.split.roles import (
     Role,
     evaluate,
     find_roles,
+    head_modules,
     mark_states,
     view_ops,
 )
@@ -37,6 +38,8 @@ _HEADS = np.array(dims_of(OpKind.ATTENTION, "q_heads", "kv_heads"))
 #: Shape number of the inputs of the matrix of each forward kind; -1 where it has none.
 _INPUTS = np.full(max(OpKind) + 1, -1)
 _INPUTS[list(_PRODUCTS)] = [dims_of(k, *(FACTS[k].weight_dims or ()))[0] for k in _PRODUCTS]
+#: What a filter of each feature has of them.
+_FEATURES = ("c", "k", "groups")
 #: Split loss: the largest logit, the sum of exponentials and the target's logit, per row.
 _LOSS_REDUCTIONS = 3
 #: Bytes of those: they stay FP32 under autocast.
@@ -120,7 +123,11 @@ def _flow_of(graph: Graph, least_width: float, *, splits_words: bool) -> _Flow |
     """Where split data goes if weights of such a width are split; None where none can be."""
     views = view_ops(graph)
     roles = find_roles(views, least_width / 2.0, splits_words=splits_words)
-    return _follow(views, roles, graph) if roles else None
+    by_heads = head_modules(views, graph.modules, roles)
+    if by_heads:
+        width = least_width / 2.0
+        roles = find_roles(views, width, splits_words=splits_words, by_heads=by_heads)
+    return _follow(views, roles, graph, by_heads) if roles else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,8 +154,11 @@ class _Flow:
 class _Tracker:
     """Follows split data through forward and backward, given the roles of all weights."""
 
-    def __init__(self, roles: Mapping[int, Role], num_storages: int, num_ops: int) -> None:
+    def __init__(
+        self, roles: Mapping[int, Role], num_storages: int, num_ops: int, by_heads: frozenset[int]
+    ) -> None:
         self.roles = roles
+        self.by_heads = by_heads
         self.is_split = np.zeros(num_storages, dtype=np.bool_)
         self.is_split[list(roles)] = True
         self.touches = np.zeros(num_ops, dtype=np.bool_)
@@ -226,7 +236,12 @@ class _Tracker:
         if facts.loss_dims and op.is_loss:
             self.loss_rows.append(op.index)
             names = facts.loss_dims
-        self._mark(op, dims_of(op.kind, *names))
+        if op.module in self.by_heads:
+            self._mark(op, _head_dims(op))
+            if op.weight is not None:
+                self.is_split[[s for s, _ in op.parameters]] = True
+        else:
+            self._mark(op, dims_of(op.kind, *names))
         if op.phase == Phase.FORWARD and op.weight is None:
             self._split_own(op)
 
@@ -246,8 +261,23 @@ class _Tracker:
         self.dims.extend((op.index, dim) for dim in dims)
 
 
-def _follow(views: Sequence[OpView], roles: Mapping[int, Role], graph: Graph) -> _Flow:
-    tracker = _Tracker(roles, len(graph.storages.owner), len(views))
+def _head_dims(op: OpView) -> tuple[int, ...]:
+    """Shape numbers that shrink where heads are dealt out, whichever axis they were written as.
+
+    Of a filter of each feature its features; of a product its largest size but the one it sums.
+    """
+    if op.kind in (OpKind.CONV, *_FILTER_BACKWARD):
+        return dims_of(op.kind, *_FEATURES)
+    if op.kind == OpKind.MATMUL:
+        batch, m, n, _ = dims_of(op.kind, "batch", "m", "n", "k")
+        return (max((batch, m, n), key=lambda dim: op.dims[dim]),)
+    return dims_of(op.kind, *FACTS[op.kind].feature_dims)
+
+
+def _follow(
+    views: Sequence[OpView], roles: Mapping[int, Role], graph: Graph, by_heads: frozenset[int]
+) -> _Flow:
+    tracker = _Tracker(roles, len(graph.storages.owner), len(views), by_heads)
     for op in views:
         tracker.step(op)
     mark_states(views, tracker.is_split, graph)
