@@ -15,6 +15,7 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError
 from paceline.model.graph.graph import FloatArray
+from paceline.model.table_updates import updates_rows
 from paceline.parallelism.strategy.complexity import (
     STRATEGY_KINDS,
     USUAL_KINDS,
@@ -30,6 +31,7 @@ from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.search.candidates import CandidateTable
 from paceline.planning.search.evaluation import hour_value_usd, objective_name
 from paceline.shipped import shipped_rows
+from paceline.simulation.job import Job
 from paceline.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -56,8 +58,20 @@ def strategy_masks(
     masks = sum(is_needed * kinds_mask(kind) for kind, is_needed in parts.items())
     masks = np.asarray(masks, dtype=np.int64)
     if whole is not None and whole.jobs:
-        masks[-len(whole.jobs) :] = [kinds_of(job.strategy) for job in whole.jobs]
+        masks[-len(whole.jobs) :] = [_kinds_of(job) for job in whole.jobs]
     return masks
+
+
+def _kinds_of(job: Job) -> int:
+    """Kinds that a job needs: what updates tables by rows shares them in a call, as FSDP wraps.
+
+    Source: TorchRec, ``DistributedModelParallel``; HugeCTR's solver (recalled 2026-11-27).
+    """
+    mask, shared = kinds_of(job.strategy), kinds_mask("ep")
+    how = job.configuration.table_updates
+    if mask & shared and updates_rows(job.workload.passes[0].graph, how):
+        return mask & ~shared | kinds_mask("fsdp")
+    return mask
 
 
 def within(masks: IntArray, kinds: Sequence[str]) -> BoolArray:

@@ -14,6 +14,8 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.table_updates import is_mostly_tables
+from paceline.parallelism.search import MICROBATCHES, microbatch_sizes
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import is_rough
@@ -138,7 +140,10 @@ class _Kind:
 
     def search(self, *, splits_model: bool) -> StrategySearch:
         """What can be tried there."""
-        question = self.ground.question
+        question, sizes = self.ground.question, MICROBATCHES
+        if is_mostly_tables(question.workload.passes[0].graph):
+            most = batch_limit(question) // self.num_devices(1)
+            sizes = tuple(microbatch_sizes(sizes[-1], most))
         return StrategySearch.of(
             job_of(self.ground, self.configuration, self.members[0]),
             machine_of(self.ground, self.members[0]),
@@ -146,6 +151,7 @@ class _Kind:
             memory_confidence=question.goal.memory_confidence,
             calibration=question.calibration,
             splits_model=splits_model,
+            microbatches=sizes,
         )
 
     def placed(self, num_nodes: int, jobs: Sequence[Job], steps: Steps) -> WholeStrategies:

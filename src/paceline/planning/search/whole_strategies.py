@@ -13,7 +13,10 @@ import numpy as np
 
 from paceline.catalog.entities import Device
 from paceline.columns import join_tables
+from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import IntArray
+from paceline.model.settings import read_settings
+from paceline.model.table_updates import updates_rows
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.replicas.shares import Share
@@ -94,8 +97,10 @@ class WholeStrategies:
 
 
 def is_searched_whole(question: Question) -> bool:
-    """Whether complete strategies can pay: a large model is trained, and none is stated."""
+    """Whether complete strategies can pay: a large model or tables, and none is stated."""
+    how = read_settings(question.goal.rewrite, Configuration()).table_updates
     is_large = question.workload.num_parameters >= LEAST_PARAMETERS
+    is_large |= updates_rows(question.workload.passes[0].graph, how)
     stated = question.goal.strategies
     is_able = not stated or any(kind not in USUAL_KINDS for kind in stated)
     return question.is_training and is_large and is_able and "strategy" not in question.goal.pins
