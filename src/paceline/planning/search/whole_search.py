@@ -140,10 +140,11 @@ class _Kind:
 
     def search(self, *, splits_model: bool) -> StrategySearch:
         """What can be tried there."""
-        question, sizes = self.ground.question, MICROBATCHES
+        question = self.ground.question
+        sizes: Sequence[int] = MICROBATCHES
         if is_mostly_tables(question.workload.passes[0].graph):
             most = batch_limit(question) // self.num_devices(1)
-            sizes = tuple(microbatch_sizes(sizes[-1], most))
+            sizes = microbatch_sizes(sizes[-1], most)
         return StrategySearch.of(
             job_of(self.ground, self.configuration, self.members[0]),
             machine_of(self.ground, self.members[0]),
