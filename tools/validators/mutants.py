@@ -62,7 +62,7 @@ MUTANTS: dict[str, list[tuple[str, Path, Any]]] = {
         ("rename", (*_RUNTIME, "template", "spec", "template", "spec", "volumes"), "volume"),
         ("set", (0, "spec", "trainer", "numProcPerNode"), "auto"),
         ("set", (0, "spec", "trainer", "args"), "train.py"),
-        ("set", (0, "spec", "activeDeadlineSeconds"), "2h"),
+        ("set", (0, "spec", "trainer", "numNodes"), "two"),
         ("set", (0, "apiVersion"), "kubeflow.org/v1"),
         ("drop", (0, "spec", "runtimeRef", "name"), None),
         ("drop", (*_RUNTIME, "name"), None),

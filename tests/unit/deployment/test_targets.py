@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from validators import harness
 
 from paceline.deployment.deploying import deploy, targets
 from paceline.deployment.settings import DeploySettings
@@ -26,6 +27,12 @@ SECRET = "s3cr3t-t0ken"
 SHELL_TARGETS = [
     name for name in PLANS if settings_for(name).purpose == "train" and name != "trainjob"
 ]
+
+
+@pytest.mark.parametrize("target", harness.CHECKERS)
+def test_files_have_what_the_validators_break(target: str) -> None:
+    payload = harness.payload_of(target, deploy(PLANS[target](), target, settings_for(target)))
+    assert len(list(harness.broken(target, payload))) == 10
 
 
 @pytest.mark.parametrize("target", PLANS)
