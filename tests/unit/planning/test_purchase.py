@@ -148,13 +148,3 @@ def test_what_is_stated_later_is_the_buyers() -> None:
     by_name = {figure.name: figure for figure in longer.figures}
     assert by_name["horizon"].source == "stated by the buyer"
     assert by_name["utilisation"].source == "assumed (--utilisation)"
-
-
-@pytest.mark.parametrize(
-    ("what", "least", "most"), [("8x h100", 199e3, 480e3), ("8x a100 40gb", 150e3, 250e3)]
-)
-def test_a_device_of_servers_is_bought_as_a_server_of_so_many(what, least, most) -> None:
-    bought = purchase_of_devices(what, CATALOG, today=date(2026, 11, 20))
-    assert least <= bought.price_usd <= most
-    with pytest.raises(MissingFactError, match="no price of one with 3"):
-        purchase_of_devices(what.replace("8x", "3x"), CATALOG, today=date(2026, 11, 20))

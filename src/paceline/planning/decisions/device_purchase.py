@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from datetime import date
 
 from paceline.catalog.entities import Catalog, Device, Offer
@@ -12,15 +11,13 @@ from paceline.catalog.lookup import find_device, find_offer, parse_device_count
 from paceline.errors import MissingFactError
 from paceline.planning.decisions.purchase import Purchase
 from paceline.planning.places.own_machines import ELECTRICITY_REGION, is_part, machine_power_w
-from paceline.planning.places.ownership import OwnershipFact, ownership_facts
+from paceline.planning.places.ownership import ownership_facts
 from paceline.units import format_usd
 
 _MONTHS = 36
 _UTILISATION_FRAC = 0.5
 #: Forms of devices that no machine at hand takes.
 _SERVER_FORMS = ("SXM", "OAM", "SH5", "socket", "superchip")
-#: What a listed server holds: ``NVIDIA DGX A100 (8x A100 40GB)``.
-_HELD = re.compile(r"\b(?P<count>\d+)x (?P<model>\w+)(?: (?P<memory>\d+GB))?")
 
 
 def purchase_of_devices(
@@ -31,7 +28,7 @@ def purchase_of_devices(
     price_usd: float | None = None,
     rent: str | None = None,
 ) -> Purchase:
-    """Devices bought at their known price, alone or as a server, against the cheapest rent.
+    """Devices bought at their known price into a machine at hand, against the cheapest rent.
 
     Args:
         text: Device and count, such as ``4x rtx 4090``.
@@ -77,14 +74,10 @@ def purchase_of_devices(
 
 def _price_usd(device: Device, count: int) -> float:
     if device.form_factor.startswith(_SERVER_FORMS):
-        system = _known_system(device, count)
-        if system is None:
-            raise MissingFactError(
-                f"{device.name} needs a server that is built for it, and no price of one with "
-                f"{count} is known",
-                hint="state the price of all of it with --price",
-            )
-        return system.value
+        raise MissingFactError(
+            f"{device.name} needs a server that is built for it, and its price is not known",
+            hint=f"state the price of all of it with --price{_known_systems(device)}",
+        )
     if device.price_usd is None:
         raise MissingFactError(
             f"the catalogue has no price of {device.name} to buy", hint="state it with --price"
@@ -92,25 +85,18 @@ def _price_usd(device: Device, count: int) -> float:
     return device.price_usd * count
 
 
-def _known_system(device: Device, count: int) -> OwnershipFact | None:
-    """The newest whole server with so many of the device whose price is listed."""
-    listed = [fact for fact in ownership_facts() if fact.category == "system_price"]
-    words = set(device.name.split())
+def _known_systems(device: Device) -> str:
+    model = device.name.split()[0]
+    rows = [fact for fact in ownership_facts() if fact.category == "system_price"]
     found = [
-        fact
-        for fact in listed
-        if (held := _HELD.search(fact.item)) is not None
-        and int(held["count"]) == count
-        and {word for word in (held["model"], held["memory"]) if word} <= words
+        f"{fact.item}: {format_usd(fact.value)} USD"
+        for fact in rows
+        if fact.unit == "usd" and model in fact.item
     ]
-    return found[-1] if found else None
+    return f" ({'; '.join(found)})" if found else ""
 
 
 def _price_source(device: Device, count: int) -> str:
-    if device.form_factor.startswith(_SERVER_FORMS):
-        system = _known_system(device, count)
-        told = f"{system.item}: {system.source}" if system else "the buyer"
-        return f"{told} (--price states all of it)"
     day = f"{device.price_on:%Y-%m}" if device.price_on else "undated"
     each = format_usd(device.price_usd or 0.0)
     return f"{count} × {each} USD ({day}), into a machine at hand (--price states all of it)"
