@@ -105,7 +105,13 @@ def updated_by_rows(program: Program) -> BoolArray:
 
 
 def is_mostly_tables(graph: Graph) -> bool:
-    """Whether rows that are looked up are most of the parameters."""
+    """Whether rows that are looked up are most of the parameters, as in recommenders.
+
+    Small or multilingual language models have as large a share of them in words, which is no reason
+    to leave their layers whole: a model with attention is none.
+    """
+    if (graph.ops.kind == OpKind.ATTENTION).any():
+        return False
     elements = graph.storages.elements[:, 0] * (graph.storages.owner == Owner.PARAMETER)
     return bool(elements[looked_up(graph)].sum() > elements.sum() / 2.0)
 
