@@ -43,8 +43,8 @@ FIRST_SEEN = (
     "absurd: two of these were tokens read as proteins, one a range wrong by its own count, and "
     "one an absurd answer (pretraining-54). Of 54 names and options as people type them 41 were "
     "understood or met by a hint of use (76%); three of the others were understood too, and read "
-    "by the wrong title. Of 77 written after them on the same day 58 were asked when first seen, on "
-    "a machine too busy to trace: 47 right (81%), 6 absurd (five by a figure in tokens read as "
+    "by the wrong title. Of 77 written after them on the same day 58 were asked when first seen, "
+    "on a machine too busy to trace: 47 right (81%), 6 absurd (five by a figure in tokens read as "
     "texts), 4 not traced in time; 19 of buyers and of software were not asked."
 )
 

@@ -248,7 +248,7 @@ def _families() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
 def nearest_in(text: str) -> EngineProfile | None:
     """The engine that stands for software without a profile, by its name and its release.
 
-    >>> nearest_in("Ollama 0.11").name, nearest_in("MLX").name, nearest_in("diffusers") is None
+    >>> nearest_in("Ollama").name, nearest_in("MLX").name, nearest_in("diffusers") is None
     ('llamacpp', 'llamacpp', True)
     """
     for family, row in _families():

@@ -153,7 +153,9 @@ def test_plain_ddp_holds_one_set_of_gradients_more(name, accumulates):
     )
     without = saved_bytes(found, 8, "none", accumulates=accumulates)
     assert without - plain == pytest.approx(lowered.gradient_bytes)
-    assert (megatron == without).all()
+    # Megatron's one set lies in buffers from the start of the step, and not as it is made.
+    assert (megatron == without).all() if accumulates else (megatron <= without).all()
+    assert (megatron >= plain).all()
     assert (views == plain).all() if accumulates else (plain <= views).all()
     assert (saved_bytes(found, 1, "none", profile=find_training_profile()) == 0).all()
     assert (

@@ -10,11 +10,13 @@ import pytest
 
 from paceline.model.names.registry import names_of
 
-_TABLES = sorted(
-    item.name
-    for item in files("paceline.scoring").joinpath("data").iterdir()
-    if item.name.endswith(".csv")
-)
+_TABLES = [
+    item
+    for room in ("paceline.scoring", "paceline.model")
+    for item in files(room).joinpath("data").iterdir()
+    if item.name.endswith("names.csv")
+    or (room == "paceline.scoring" and item.name.endswith(".csv"))
+]
 
 
 def models_of(scheme: str) -> set[str]:
@@ -26,7 +28,7 @@ def models_of(scheme: str) -> set[str]:
 def entries() -> set[str]:
     found: set[str] = set()
     for table in _TABLES:
-        text = files("paceline.scoring").joinpath("data", table).read_text(encoding="utf-8")
+        text = table.read_text(encoding="utf-8")
         for row in csv.DictReader(text.splitlines()):
             entry = row.get("entry") or ""
             if entry.startswith("published"):

@@ -17,7 +17,7 @@ from paceline.errors import InvalidInputError
 if TYPE_CHECKING:
     from paceline.app.truth.calibrating import CalibrationSummary
     from paceline.prediction.calibration.fitted import Update
-    from paceline.reporting.tables import Table, header
+    from paceline.reporting.tables import Table
 
 _OUT = Path("calibration.json")
 
@@ -102,7 +102,7 @@ def _kept(path: Path, undo: str | None) -> Answer:
 
 
 def _updates_table(updates: Sequence[Update]) -> Table:
-    from paceline.reporting.tables import Table
+    from paceline.reporting.tables import Table, header
 
     return Table(
         columns=header("update | rows > | devices"),
@@ -118,7 +118,7 @@ def _updates_table(updates: Sequence[Update]) -> Table:
 
 
 def _table(summary: CalibrationSummary) -> Table:
-    from paceline.reporting.tables import Table
+    from paceline.reporting.tables import Table, header
     from paceline.units import format_percent
 
     return Table(

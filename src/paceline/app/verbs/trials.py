@@ -14,7 +14,7 @@ from paceline.app.verbs.scale import SCALED
 
 if TYPE_CHECKING:
     from paceline.app.requests.trials import Trials
-    from paceline.reporting.tables import Table, header
+    from paceline.reporting.tables import Table
 
 
 @common.answers
@@ -61,7 +61,7 @@ def _parts(found: Trials, rows: Path | None) -> tuple[Table | str, ...]:
 
 
 def _table(found: Trials) -> Table:
-    from paceline.reporting.tables import Table
+    from paceline.reporting.tables import Table, header
     from paceline.units import format_duration, format_percent
 
     return Table(
