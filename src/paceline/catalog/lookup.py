@@ -102,7 +102,10 @@ def _no_device(catalog: Catalog, name: str) -> UnknownNameError:
 
 
 def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
-    """The one family whose name has all of these words, where they hold a number or follow."""
+    """The one family whose name has all of these words, where they hold a number or follow.
+
+    A remark alone is no name: `EPYC 7742 (Rome, DGX A100)` is the processor of that machine.
+    """
     wanted = _words(name)
     has_number = re.search(r"[0-9]{4}", name) is not None
     if len(wanted) < 2 and not has_number:
@@ -111,6 +114,7 @@ def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
     found = [
         device
         for device in catalog.devices
+        if set(wanted) & set(_words(_REMARK.sub("", f"{device.family} {device.name}")))
         if (has_number and set(wanted) <= set(_words(f"{device.family} {device.name}")))
         or any(phrase in f" {' '.join(_words(one))} " for one in (device.family, device.name))
     ]

@@ -153,3 +153,10 @@ def test_a_kind_of_device_leads_to_one_of_it(kind: str) -> None:
         find_device(CATALOG, kind)
     (example,) = re.findall(r"--device '([^']+)'", caught.value.hint)
     assert find_devices(CATALOG, example)
+
+
+@pytest.mark.parametrize("remark", ["DGX A100", "AWS p2/p3"])
+def test_words_of_a_remark_alone_are_no_device(remark: str) -> None:
+    assert any(remark in device.name for device in CATALOG.devices)
+    with pytest.raises(UnknownNameError):
+        find_devices(CATALOG, remark)
