@@ -24,6 +24,33 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wires:
+    """What joins the devices of machines, (num_machines,) each.
+
+    Attributes:
+        devices_per_domain: Joined by the link between devices.
+        device_link: Inside a domain.
+        node_link: Between domains.
+    """
+
+    devices_per_domain: IntArray
+    device_link: LinkTable
+    node_link: LinkTable
+
+    @classmethod
+    def of(cls, machines: Sequence[Machine]) -> Wires:
+        """Those of each machine."""
+        joined = np.array([one.devices_per_domain for one in machines], dtype=np.int64)
+        per_node = np.array([one.devices_per_node for one in machines], dtype=np.int64)
+        networks = LinkTable.from_links([one.node_link for one in machines])
+        return cls(
+            devices_per_domain=joined,
+            device_link=LinkTable.from_links([one.device_link for one in machines]),
+            node_link=networks.of_nodes(joined / per_node),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cases:
     """Jobs on machines; what a column says stands for what the job itself says.
 
@@ -35,6 +62,7 @@ class Cases:
         batch: Items of a microbatch on a rank with items of its own.
         replicas: Ranks along ``dp`` and ``fsdp``.
         microbatches: Per step.
+        wires: Of ``machines``, found where they are not given.
     """
 
     jobs: tuple[Job, ...]
@@ -44,6 +72,12 @@ class Cases:
     batch: FloatArray
     replicas: IntArray
     microbatches: IntArray
+    wires: Wires | None = None
+
+    def __post_init__(self) -> None:
+        """Look at the machines once: rows are taken many times."""
+        if self.wires is None:
+            object.__setattr__(self, "wires", Wires.of(self.machines))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -103,19 +137,21 @@ class Cases:
     @property
     def devices_per_domain(self) -> IntArray:
         """Joined by the link between devices, of every row's machine."""
-        return np.array([one.devices_per_domain for one in self.machines])[self.machine]
+        return self._joined().devices_per_domain[self.machine]
 
     @property
     def device_link(self) -> LinkTable:
         """Inside a domain."""
-        return LinkTable.from_links([one.device_link for one in self.machines]).take(self.machine)
+        return self._joined().device_link.take(self.machine)
 
     @property
     def node_link(self) -> LinkTable:
         """Between domains."""
-        networks = LinkTable.from_links([one.node_link for one in self.machines])
-        num_nodes = [one.devices_per_domain / one.devices_per_node for one in self.machines]
-        return networks.of_nodes(num_nodes).take(self.machine)
+        return self._joined().node_link.take(self.machine)
+
+    def _joined(self) -> Wires:
+        assert self.wires is not None  # Set when the cases are made.
+        return self.wires
 
 
 def distinct_machines(machines: Sequence[Machine]) -> tuple[tuple[Machine, ...], IntArray]:

@@ -41,6 +41,11 @@ def group(ranks: float, per_node: float, device: LinkTable, node: LinkTable) -> 
     return RankGroup.of(ranks, per_node, device, node)
 
 
+def test_no_links_are_a_table_of_no_rows() -> None:
+    """Where nothing is offered, a search has no machines."""
+    assert len(LinkTable.from_links([])) == 0
+
+
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_one_rank_costs_nothing(name) -> None:
     assert collective_s(name, 1e9, group(1, 8, NOTHING, NOTHING))[0] == 0.0

@@ -67,7 +67,8 @@ class LinkTable:
         each = {id(link): link for link in links}
         table, distinct = load_coefficients(), list(each.values())
         rows = {key: row for row, key in enumerate(each)}
-        spreads = np.array([_log_sigmas(link.kind if link else "") for link in distinct])
+        sigmas = [_log_sigmas(link.kind if link else "") for link in distinct]
+        spreads = np.array(sigmas).reshape(-1, 2)
         once = cls(
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in distinct]),
             num_nodes=np.ones(len(distinct)),

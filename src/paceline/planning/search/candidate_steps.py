@@ -17,7 +17,7 @@ from paceline.planning.places.whole_job import NO_OVERHEADS, usual_overheads
 from paceline.planning.search.candidates import CandidateTable
 from paceline.planning.search.evaluation import Evaluation, evaluate
 from paceline.planning.search.whole_strategies import SearchContext, job_of, machine_of
-from paceline.simulation.cases import Cases, distinct_machines
+from paceline.simulation.cases import Cases, Wires, distinct_machines
 from paceline.simulation.machine import Machine
 from paceline.simulation.together import ranks_together
 
@@ -49,10 +49,10 @@ def candidate_steps(ground: SearchContext, candidates: CandidateTable) -> Steps:
     machines, of_place = distinct_machines(
         [machine_of(ground, place) for place in range(len(ground.places))]
     )
-    parts = []
+    wires, parts = Wires.of(machines), []
     for number in distinct(candidates.configuration).tolist():
         rows = np.flatnonzero(candidates.configuration == number)
-        steps = _of_configuration(ground, candidates.take(rows), machines, of_place)
+        steps = _of_configuration(ground, candidates.take(rows), machines, wires, of_place)
         parts.append((rows, steps))
     return Steps.joined(parts, len(candidates))
 
@@ -61,6 +61,7 @@ def _of_configuration(
     ground: SearchContext,
     candidates: CandidateTable,
     machines: tuple[Machine, ...],
+    wires: Wires,
     of_place: IntArray,
 ) -> Steps:
     """Candidates of one configuration; equal jobs on equal machines are evaluated once."""
@@ -83,6 +84,7 @@ def _of_configuration(
         batch=forecast.batch[batch],
         replicas=groups,
         microbatches=count,
+        wires=wires,
     )
     alone = forecast.steps.take((np.full_like(batch, number), device, batch))
     steps = ranks_together(
