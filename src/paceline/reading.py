@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from paceline.errors import InvalidInputError
+from paceline.errors import InvalidInputError, PacelineError
 
 #: Bytes of a document that a person writes.
 MAX_DOCUMENT_BYTES = 4_000_000
@@ -52,6 +54,21 @@ def read_text(
         raise InvalidInputError(
             f"the {what} `{path}` is not UTF-8 text", hint="save it as UTF-8"
         ) from None
+
+
+@contextmanager
+def on_its_line(path: Path, word: str) -> Iterator[None]:
+    """Name the file, and the first line with ``word``, where what is done within fails.
+
+    Raises:
+        PacelineError: That failure.
+    """
+    try:
+        yield
+    except PacelineError as error:
+        lines = enumerate(read_text(path, what="file").splitlines(), start=1)
+        line = next((f", line {number}" for number, text in lines if word in text), "")
+        raise type(error)(f"{path}{line}: {error}", hint=error.hint) from None
 
 
 def stamp_of(path: Path) -> tuple[int, int]:

@@ -8,6 +8,14 @@ from functools import lru_cache
 from itertools import product
 
 from paceline.catalog.entities import Catalog, Device, Offer
+from paceline.catalog.naming.device_words import (
+    holds,
+    is_slice,
+    listed_names,
+    plainer_names,
+    without_count,
+)
+from paceline.catalog.naming.slices import slice_of, without_slice
 from paceline.catalog.tables import read_rows
 from paceline.errors import InvalidInputError, UnknownNameError
 
@@ -28,10 +36,6 @@ _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
 _COMMA = re.compile(r",(?![^(]*\))")
 #: All but letters, digits and the plus of some names.
 _SEPARATORS = re.compile(r"[^\w+]|_")
-_COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
-#: Names of Radeon cards end in XT and XTX: ``7900xtx`` counts nothing.
-_COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×](?!tx?\b)\s*([^\s].*)", re.IGNORECASE)
-
 #: What frameworks call a place to run: a kind, and an example of it.
 _KINDS = {
     "cpu": "Xeon Platinum 8480+", "gpu": "RTX 4090", "cuda": "RTX 4090", "rocm": "MI300X",
@@ -70,20 +74,50 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     """
     if (plain := _plain_index(catalog).get(_key(name))) is not None:
         return plain
-    index = _index(catalog)
-    bare = _without_brand(_NOISE.sub(" ", name.lower()))
-    sized = _BARE_SIZE.sub(r"\1gb", bare)
-    keys = (_key(name), _key(_without_brand(name)), _key(bare), _key(sized))
-    found = next((index[key] for key in keys if key in index), ()) or _worded(catalog, bare)
-    if not found and (example := _KINDS.get(name.strip().lower())) is not None:
+    if whole := without_slice(name):
+        return (slice_of(find_device(catalog, whole), name),)
+    bare, count = without_count(name)
+    if count > 1 and _means(catalog, bare):
+        raise UnknownNameError(
+            f"`{name}` is {count} devices, and one kind of device is asked for here",
+            hint=f"name it alone, `{bare}`, and say beside it how many (--max-devices {count} in a "
+            f"plan, --counts {count} in scale); `paceline devices '{bare}'` shows it",
+        )
+    if found := _means(catalog, name):
+        return found
+    if (example := _KINDS.get(name.strip().lower())) is not None:
         raise UnknownNameError(
             f"`{name}` is a kind of device, and those of a kind are far apart",
             hint=f"name one, such as --device '{example}'; `paceline devices` lists them, and "
             "`paceline doctor` says what this machine has",
         )
-    if not found:
-        raise _no_device(catalog, name)
-    return found
+    raise _no_device(catalog, name)
+
+
+@lru_cache(maxsize=4096)
+def _means(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """What published names say that it is, or the first plainer spelling that is a device's.
+
+    All else that ``name`` says (its maker, memory, form) must hold for it.
+    """
+    if is_slice(name):
+        return ()
+    for listed in listed_names(name):
+        if found := _spelled(catalog, listed):
+            return found
+    for spelling in plainer_names(name):
+        if found := tuple(d for d in _spelled(catalog, spelling) if holds(d, name)):
+            return found
+    return ()
+
+
+def _spelled(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """Devices of a spelling, whatever its case, blanks and brand words."""
+    index = _index(catalog)
+    bare = _without_brand(_NOISE.sub(" ", name.lower()))
+    sized = _BARE_SIZE.sub(r"\1gb", bare)
+    keys = (_key(name), _key(_without_brand(name)), _key(bare), _key(sized))
+    return next((index[key] for key in keys if key in index), ()) or _worded(catalog, bare)
 
 
 def _no_device(catalog: Catalog, name: str) -> UnknownNameError:
@@ -153,14 +187,7 @@ def parse_device_count(text: str) -> tuple[str, int]:
     >>> parse_device_count("7900xtx")
     ('7900xtx', 1)
     """
-    stripped = text.strip()
-    first, last = _COUNT_FIRST.fullmatch(stripped), _COUNT.fullmatch(stripped)
-    if first:
-        name, count = first[2], int(first[1])
-    elif last:
-        name, count = last[1], int(last[2])
-    else:
-        name, count = stripped, 1
+    name, count = without_count(text)
     if not name or count < 1:
         raise InvalidInputError(
             f"`{text}` names no device, or none of it", hint="write it like `h100:8` or `rtx 3090`"

@@ -29,7 +29,7 @@ from paceline.catalog.lookup import find_device
 from paceline.document_keys import unknown_key
 from paceline.documents import parse_yaml
 from paceline.errors import InvalidInputError
-from paceline.reading import read_text
+from paceline.reading import on_its_line, read_text
 
 _MAX_FILE_BYTES = 256_000
 _EXAMPLE = "see docs/how-to/own-devices.md for an example"
@@ -159,7 +159,9 @@ def with_user_file(catalog: Catalog, path: Path) -> Catalog:
     return replace(
         known,
         offers=_merged(catalog.offers, tuple(_offer(e, known, path) for e in entries.offers)),
-        machines=_merged(catalog.machines, tuple(_machine(e, known) for e in entries.machines)),
+        machines=_merged(
+            catalog.machines, tuple(_machine(e, known, path) for e in entries.machines)
+        ),
     )
 
 
@@ -221,7 +223,7 @@ def _offer(entry: _OfferEntry, catalog: Catalog, path: Path) -> Offer:
         **fields,
         name=f"{entry.cloud}/{instance_type}",
         instance_type=instance_type,
-        device_name=_device_name(catalog, entry.device),
+        device_name=_device_name(catalog, entry.device, path),
         accelerator=entry.device,
         num_devices=entry.num_devices,
         has_rdma=bool(entry.network_kind),
@@ -231,17 +233,20 @@ def _offer(entry: _OfferEntry, catalog: Catalog, path: Path) -> Offer:
     )
 
 
-def _machine(entry: _MachineEntry, catalog: Catalog) -> Machine:
+def _machine(entry: _MachineEntry, catalog: Catalog, path: Path) -> Machine:
     fields = entry.model_dump(exclude={"device", "cpu_device"})
     return Machine(
         **fields,
-        device_name=_device_name(catalog, entry.device),
-        cpu_device_name=_device_name(catalog, entry.cpu_device),
+        device_name=_device_name(catalog, entry.device, path),
+        cpu_device_name=_device_name(catalog, entry.cpu_device, path),
     )
 
 
-def _device_name(catalog: Catalog, name: str | None) -> str | None:
-    return find_device(catalog, name).name if name else None
+def _device_name(catalog: Catalog, name: str | None, path: Path) -> str | None:
+    if not name:
+        return None
+    with on_its_line(path, name):
+        return find_device(catalog, name).name
 
 
 def _merged(old: tuple[_Entity, ...], new: tuple[_Entity, ...]) -> tuple[_Entity, ...]:

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
+from paceline.catalog.naming.slices import num_slices
 from paceline.errors import PacelineError
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.scoring.answering import AskedRows, ask_cells
 from paceline.scoring.answers import Answer, write_answers
 from paceline.scoring.completion import read_published
 from paceline.scoring.jobs import Cell
-from paceline.scoring.naming.devices import num_slices, possible_capacities, resolve_device
+from paceline.scoring.naming.devices import possible_capacities, resolve_device
 from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row

@@ -156,7 +156,52 @@ def test_a_kind_of_device_leads_to_one_of_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("remark", ["DGX A100", "AWS p2/p3"])
-def test_words_of_a_remark_alone_are_no_device(remark: str) -> None:
+def test_words_of_a_remark_alone_are_not_the_device_that_has_it(remark: str) -> None:
     assert any(remark in device.name for device in CATALOG.devices)
+    try:
+        found = find_devices(CATALOG, remark)
+    except UnknownNameError:
+        return
+    assert not any(remark in device.name for device in found)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("AMD EPYC 9654 96-Core Processor", "AMD EPYC 9654 (Genoa)"),
+        ("Intel(R) Xeon(R) Platinum 8358 CPU @ 2.60GHz", "Intel Xeon Platinum 8358 (Ice Lake)"),
+        ("13th Gen Intel(R) Core(TM) i7-13700K", "Intel Core i7-13700K (Raptor Lake)"),
+        ("AMD Instinct MI325X OAM", "Instinct MI325X"),
+        ("Tesla K40t", "Tesla K40"),
+        ("HL-225D", "Gaudi 2 (HL-225)"),
+        ("DGX A100", "A100 SXM4 80GB"),
+    ],
+)
+def test_names_of_systems_and_tables_are_read_where_typed(typed: str, meant: str) -> None:
+    assert find_device(CATALOG, typed).name == meant
+
+
+@pytest.mark.parametrize("name", ["AMD A100", "Intel MI300X", "A100 SXM4 24GB"])
+def test_a_device_is_refused_where_a_word_of_the_name_does_not_hold(name: str) -> None:
     with pytest.raises(UnknownNameError):
-        find_devices(CATALOG, remark)
+        find_device(CATALOG, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "count"),
+    [("6x L40S", "L40S", 6), ("H200x4", "H200", 4), ("v4-16", "TPU v4", 8)],
+)
+def test_a_count_is_read_where_devices_are_counted_and_refused_elsewhere(
+    text: str, name: str, count: int
+) -> None:
+    bare, number = parse_device_count(text)
+    assert (find_device(CATALOG, bare), number) == (find_device(CATALOG, name), count)
+    with pytest.raises(UnknownNameError, match=f"{count} devices"):
+        find_device(CATALOG, text)
+
+
+def test_a_slice_is_a_device_that_is_found_by_its_own_name() -> None:
+    part = find_device(CATALOG, "NVIDIA H200 MIG 3g.71gb")
+    assert find_device(CATALOG, part.name) == part
+    with pytest.raises(UnknownNameError, match="more than a whole"):
+        find_device(CATALOG, "A30 MIG 4g.40gb")

@@ -22,7 +22,7 @@ def load(job: StatedJob) -> Workload:
 
 
 def test_the_example_is_scheduled_no_worse_than_either_policy() -> None:
-    answer = plan_pool(read_pool(FILE), CATALOG, load)
+    answer = plan_pool(read_pool(FILE, CATALOG), CATALOG, load)
     assert {p.job for p in answer.best.placements} == {job.name for job in answer.jobs}
     for policy in (answer.gang, answer.share):
         assert answer.best.makespan_s <= policy.makespan_s
@@ -53,7 +53,14 @@ def test_bad_files_are_one_message(tmp_path: Path, text: str) -> None:
     path = tmp_path / "pool.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(PacelineError):
-        read_pool(path)
+        read_pool(path, CATALOG)
+
+
+def test_an_unknown_device_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text("jobs: {x: {model: resnet50}}\npool:\n  a100: 1\n  rtx 9999: 2\n", "utf-8")
+    with pytest.raises(UnknownNameError, match=r"pool\.yaml, line 4: .*rtx 9999"):
+        read_pool(path, CATALOG)
 
 
 @pytest.mark.parametrize("trials", [1, 3, 4])
@@ -91,7 +98,7 @@ def test_unknown_devices_and_work_are_errors() -> None:
 def test_a_damaged_file_never_ends_in_a_traceback(tmp_path: Path, position: int, text: str) -> None:
     path = with_text_inside(FILE, position, text, tmp_path)
     try:
-        pool = read_pool(path).pool
+        pool = read_pool(path, CATALOG).pool
     except PacelineError:
         return
     assert pool

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.catalog.naming.device_words import without_count
 from paceline.errors import PacelineError
 from paceline.scoring.naming.devices import resolve_device
 
@@ -31,3 +33,12 @@ def test_a_spelling_means_its_device_and_no_other(line):
 def test_the_catalogues_own_names_mean_themselves():
     for device in CATALOG.devices:
         assert resolve_device(CATALOG, device.name, None, None).name == device.name
+
+
+def test_a_spelling_means_the_same_where_it_is_typed():
+    """But for machines of clouds, which hold devices and are none, and remarks behind a comma."""
+    machines = {offer.instance_type for offer in CATALOG.offers}
+    for line in SURVEY:
+        spelling = line["spelling"]
+        if line["device"] and spelling.lower() not in machines and ", " not in spelling:
+            assert find_device(CATALOG, without_count(spelling)[0]).name == line["device"], line

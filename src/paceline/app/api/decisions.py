@@ -347,7 +347,8 @@ def pool(path: Path, *, python: str | None = None, facts: Sequence[Path] = ()) -
         used.append(python_for(job.model, python, job.task))
         return load(job.model, task=job.task, seq=job.seq, python=used[-1])
 
-    found = plan_pool(read_pool(Path(path)), load_catalog(tuple(facts)), traced)
+    catalog = load_catalog(tuple(facts))
+    found = plan_pool(read_pool(Path(path), catalog), catalog, traced)
     check_python_used(python, used)
     return found
 

@@ -22,7 +22,7 @@ from paceline.app.requests.plan_request import (
 from paceline.app.requests.words import read_day, read_word
 from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.load import load_catalog
-from paceline.catalog.lookup import find_device
+from paceline.catalog.lookup import find_device, parse_device_count
 from paceline.catalog.past import check_priced, known_on
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration
@@ -58,6 +58,8 @@ from paceline.values import dataclass
 
 #: Ways in which expert ranks exchange tokens.
 _EXCHANGES: tuple[Habit, ...] = ("tokens-once", "whole", "hidden")
+#: Counts where none are named.
+USUAL_COUNTS = (1, 2, 4, 8, 16, 32, 64)
 #: What makes the cost of a job here less than that of its plan.
 _STEPS_ALONE = (
     "time and cost of the job are its steps on so many devices; `paceline plan` adds set-up and "
@@ -161,8 +163,25 @@ def read_question(
     traced["framework"] = given.get("framework")
     workload = load(model, task="train", seq=given.get("seq"), **traced)
     today, facts = read_day(given.pop("as_of", None)), tuple(given.pop("facts", ()))
-    question = ScalingQuestion(counts=tuple(counts), today=today, facts=facts, **given)
+    device, counted = _counted(given.pop("device", None), tuple(counts))
+    question = ScalingQuestion(counts=counted, today=today, facts=facts, device=device, **given)
     return workload, question
+
+
+def _counted(device: str | None, counts: tuple[int, ...]) -> tuple[str | None, tuple[int, ...]]:
+    """A device and how many of it, where its name says so: ``8x h100``.
+
+    Raises:
+        InvalidInputError: Its name and the counts both say it.
+    """
+    name, count = (device, 1) if device is None else parse_device_count(device)
+    if count == 1:
+        return name, counts
+    if counts not in (USUAL_COUNTS, (count,)):
+        raise InvalidInputError(
+            f"`{device}` and `--counts` both say how many", hint=f"write --device '{name}'"
+        )
+    return name, (count,)
 
 
 def stated_work(**options: str | float | None) -> Work:

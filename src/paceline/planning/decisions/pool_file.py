@@ -34,7 +34,7 @@ from paceline.planning.goal.amounts import Job, check_has_work, resolve_job
 from paceline.planning.goal.chance import Z_80
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.options import parse_work
-from paceline.reading import read_text
+from paceline.reading import on_its_line, read_text
 from paceline.values import dataclass
 
 #: Batches per device that are tried; each job takes the fastest that fits.
@@ -115,11 +115,12 @@ class PoolAnswer:
     assumptions: tuple[str, ...]
 
 
-def read_pool(path: Path) -> PoolFile:
+def read_pool(path: Path, catalog: Catalog) -> PoolFile:
     """Read a pool file, which may come from anybody.
 
     Raises:
         InvalidInputError: Not such a file, or a value that makes no sense.
+        UnknownNameError: A device that the catalogue has not.
     """
     content = parse_yaml(read_text(path, what="pool file"), what="pool file")
     if not isinstance(content, dict):
@@ -133,6 +134,9 @@ def read_pool(path: Path) -> PoolFile:
             f"a pool has 1 to {_MAX_DEVICES} devices of each kind, and at least one job",
             hint="write `pool: {a100: 4, rtx 3090: 2}` and `jobs:` below it",
         )
+    for name in stated.pool:
+        with on_its_line(path, name):
+            find_device(catalog, name)
     for name, job in stated.jobs.items():
         if not 1 <= job.trials <= _MAX_TRIALS:
             raise InvalidInputError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.errors import UnknownNameError
+from paceline.catalog.lookup import parse_device_count
+from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.typed import typed_fields
 
@@ -23,7 +24,27 @@ def parse_goal(options: Mapping[str, str]) -> Goal:
     >>> parse_goal({"deadline": "24h", "budget": "50usd"}).deadline_s
     86400.0
     """
-    return Goal(**_read_fields(options, Goal, kind="goal"))
+    return Goal(**_counted(_read_fields(options, Goal, kind="goal")))
+
+
+def _counted(fields: dict[str, Any]) -> dict[str, Any]:
+    """Devices without their number, ``8x h100``, which is the most of a plan.
+
+    Raises:
+        InvalidInputError: They have several numbers, or another most is stated.
+    """
+    parsed = [parse_device_count(name) for name in fields.get("devices", ())]
+    counts = {count for _, count in parsed if count > 1}
+    if not counts:
+        return fields
+    most = fields.get("max_devices") or max(counts)
+    if counts != {most}:
+        stated = " and ".join(f"{count} of {name}" for name, count in parsed)
+        raise InvalidInputError(
+            f"a plan has at most {most} devices, and {stated} are named",
+            hint="name devices alone, and --max-devices once",
+        )
+    return {**fields, "devices": tuple(name for name, _ in parsed), "max_devices": most}
 
 
 def parse_work(options: Mapping[str, str]) -> Work:

@@ -1,8 +1,9 @@
-"""What the words of a device's name in a table say beside the name itself.
+"""What the words of a device's name say beside the name itself, in a table or as typed.
 
-Tables decorate: ``AMD MI300X-NPS1-SPX-192GB-750W``, ``GeForce RTX 2080 (Mobile)``,
-``NVIDIA DGX-1 (8x V100 16GB)``. Decoration may be left out while looking a name up, but what it
-says (maker, memory, form, laptop) must hold for the device that is found.
+Tables, drivers and shops decorate: ``AMD MI300X-NPS1-SPX-192GB-750W``, ``GeForce RTX 2080
+(Mobile)``, ``NVIDIA DGX-1 (8x V100 16GB)``, ``Intel(R) Xeon(R) Gold 6330 CPU @ 2.00GHz``.
+Decoration may be left out while looking a name up, but what it says (maker, memory, form, laptop)
+must hold for the device that is found.
 """
 
 from __future__ import annotations
@@ -11,22 +12,32 @@ import re
 from collections.abc import Iterator
 
 from paceline.catalog.entities import Device
-from paceline.scoring.tables import read_table
+from paceline.catalog.tables import read_rows
 
 _TRADE_MARK = re.compile(r"\((r|tm)\)", re.IGNORECASE)
 #: A virtual device of all the memory of one: the letter says what it is licensed for.
 _VIRTUAL = re.compile(r"(?<=-)(\d+)[CQ]$")
 #: A processor as its system names it: ``CPU: Intel(R) Xeon(R) Gold 6330 CPU @ 2.0GHz``.
-_PROCESSOR = re.compile(r"\bcpu\b:?|@\s*[\d.]+\s*ghz", re.IGNORECASE)
+_PROCESSOR = re.compile(
+    r"\bcpu\b:?|@\s*[\d.]+\s*ghz|\b\d+th gen\b|\b(w/|with) radeon.*", re.IGNORECASE
+)
 _BRACKETS = re.compile(r"[()\[\]]")
 _IN_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]")
-_COUNT = re.compile(r"^\s*\d+\s*[x×*]\s*(?=[a-z])|(?<![a-z])\s*[x×]\s*\d+\s*$", re.IGNORECASE)
+#: Names of Radeon cards end in XT and XTX: ``7900xtx`` counts nothing.
+_COUNT = re.compile(
+    r"^\s*(?P<first>\d{1,6})\s*[x×*](?!tx?\b)\s*(?=\w)|"
+    r"\s*(?:(?<![a-z])[x×*]|:)\s*(?P<last>\d{1,6})\s*$",
+    re.IGNORECASE,
+)
+#: Cores of a chip of those TPUs whose slices are named by cores.
+_CORES_PER_CHIP = 2
 _MEMORY = re.compile(r"\b(\d+(?:\.\d+)?)\s*gb?\b", re.IGNORECASE)
 #: Words that decorate a name and never tell two devices apart.
 _DECORATION = re.compile(
     r"\b(hbm\d?e?|gen\s?\d|tensor core|accelerators?|gpu|graphics|generation|dlc|cts|aarch64|"
     r"nps1|spx|\d+\s?w|nvl\d\d|[dh]gx|hls|superchip|grace (?=hopper|blackwell)|hopper|volta|"
-    r"developer kit|google|cloud|nvidia|amd|intel|habana|oam|\d+ core)\b",
+    r"developer kit|google|cloud|nvidia|amd|intel|habana|oam|\d+ (core|gpu)s?|processor|"
+    r"station|colab|kaggle)\b",
     re.IGNORECASE,
 )
 _FORM = re.compile(r"\b(sxm|pcie)\d?\b", re.IGNORECASE)
@@ -50,12 +61,36 @@ def is_slice(name: str) -> bool:
 
 
 def listed_names(name: str) -> Iterator[str]:
-    """Devices that the table of aliases gives for a name, however that is decorated."""
+    """Devices that the table of published names gives for a name, however that is decorated."""
+    for device, match in _listed(name):
+        yield match.expand(device)
+
+
+def _listed(name: str) -> Iterator[tuple[str, re.Match[str]]]:
     written = dict.fromkeys((name, _squeeze(_words(name)), *plainer_names(name)))
-    for row in read_table("device_aliases.csv"):
+    for row in read_rows("published_devices.csv"):
         for spelling in written:
             if match := re.fullmatch(row["pattern"], spelling, re.IGNORECASE):
-                yield match.expand(row["device"])
+                yield row["device"], match
+
+
+def without_count(name: str) -> tuple[str, int]:
+    """A name without the number of devices before or behind it, and that number; 1 without one.
+
+    Slices of TPUs are named by their chips or cores.
+
+    >>> without_count("8xH100"), without_count("h100:8"), without_count("A100 SXM4 40GB x 8")
+    (('H100', 8), ('h100', 8), ('A100 SXM4 40GB', 8))
+    >>> without_count("7900xtx"), without_count("v3-8"), without_count("v5litepod-16")
+    (('7900xtx', 1), ('TPU v3 (per chip)', 4), ('TPU v5e (per chip)', 16))
+    """
+    if match := _COUNT.search(name):
+        return _COUNT.sub("", name, count=1).strip(), int(match["first"] or match["last"])
+    for device, match in _listed(name):
+        stated = {key: int(number) for key, number in match.groupdict().items() if number}
+        if stated:
+            return device, stated.get("chips") or stated["cores"] // _CORES_PER_CHIP
+    return name.strip(), 1
 
 
 def plainer_names(name: str) -> Iterator[str]:
@@ -114,7 +149,7 @@ def has_memory(device: Device, size_bytes: float | None) -> bool:
 
 
 def _is_made_so(device: Device, words: str) -> bool:
-    makers = read_table("device_makers.csv")
+    makers = read_rows("device_makers.csv")
     said = {m["vendor"] for m in makers if re.search(m["pattern"], words, re.IGNORECASE)}
     return not said or device.vendor in said
 

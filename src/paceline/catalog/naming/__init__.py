@@ -1,0 +1,1 @@
+"""What the words of a device's name mean."""
