@@ -11,8 +11,9 @@ import pytest
 
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
+from paceline.parallelism.uncertainty import is_rough
 from paceline.planning.explain.confidence import better_words
-from paceline.planning.forecast.question import resolve_question
+from paceline.planning.forecast.question import Question, resolve_question
 from paceline.planning.goal.goal import Work
 from paceline.planning.goal.options import parse_goal
 from paceline.planning.planner import make_plan, why_not
@@ -72,3 +73,24 @@ def test_a_runner_up_and_a_why_not_say_how_sure_they_are() -> None:
     [other] = {"lambda", "vast"} - {plan.choices[0].place.cloud}
     [sentence, *_] = why_not(workload, goal, work, catalog, other, today=TODAY)
     assert "cases" in sentence or "as likely" in sentence
+
+
+def test_a_device_that_is_known_roughly_is_planned_where_it_is_named() -> None:
+    named = run_search(question_of(device="tpu-v5p", budget="100"), load_catalog())
+    assert is_rough(named.evaluation.steps.log_sigma).all()
+    assert named.is_feasible.any()
+    free = run_search(question_of(budget="100"), load_catalog())
+    rough = is_rough(free.evaluation.steps.log_sigma)
+    assert rough.any()
+    assert not free.is_ranked[rough].any()
+
+
+def test_a_plan_on_what_is_known_roughly_says_so_first() -> None:
+    goal = parse_goal({"device": "tpu-v5p"})
+    plan = make_plan(load_workload("bert-base"), goal, WORK, load_catalog(), today=TODAY)
+    assert "known only within" in plan.assumptions[0]
+    assert all(any("known only within" in note for note in one.notes) for one in plan.choices)
+
+
+def question_of(**options: str) -> Question:
+    return resolve_question(load_workload("bert-base"), parse_goal(options), WORK, today=TODAY)

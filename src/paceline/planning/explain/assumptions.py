@@ -7,6 +7,7 @@ from datetime import date
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS, OLD_CATALOGUE_DAYS
 from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
+from paceline.planning.explain.notes import rough_note
 from paceline.planning.explain.wording import cost_value_text, matters_text, plural
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.goal import Goal
@@ -46,6 +47,7 @@ _OBJECTIVES = {
 def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
     """One sentence each; stale prices, a short name's reading and the reference job first."""
     found = (
+        rough_note(search, selection.best),
         _stale_prices(search),
         _old_catalogue(search),
         search.workload.reading,

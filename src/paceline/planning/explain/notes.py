@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.loop.parallel.notation import keras_refusals, parse, refusals, size
+from paceline.parallelism.uncertainty import is_rough, width_words
 from paceline.planfile import PlannedChoice
 from paceline.planning.places.input_side import fed_step, input_host, input_pipeline
 from paceline.planning.places.places import Place
@@ -26,6 +27,7 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
     """One sentence each, the dearest to overlook first."""
     place = place_of(search, row)
     found = (
+        rough_note(search, row),
         service_note(search, row),
         shares_note(search.shares(row)),
         input_note(search, row),
@@ -34,6 +36,15 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
         place.offer.note,
     )
     return tuple(note for note in found if note)
+
+
+def rough_note(search: Search, row: int) -> str:
+    """How little is known of the step of a device that was named; else empty."""
+    log_sigma = float(search.evaluation.steps.log_sigma[row])
+    if not is_rough(log_sigma):
+        return ""
+    words = width_words(log_sigma, int(search.candidates.num_devices[row]))
+    return f"its step is {words}; measure one there before you rent for long"
 
 
 def loop_note(choice: PlannedChoice) -> str:

@@ -209,7 +209,7 @@ def run_search(question: Question, catalog: Catalog, *, has_meshes: bool = True)
     evaluated = _evaluated(asked, _node_counts(question), has_meshes)
     places, candidates, evaluation = evaluated.places, evaluated.candidates, evaluated.evaluation
     stated = constraints(evaluation, question.goal, question.job.amount)
-    is_certain = np.isfinite(evaluation.steps.step_s) & ~is_rough(evaluation.steps.log_sigma)
+    is_certain = _is_certain(evaluation.steps, has_named=bool(question.goal.devices))
     is_ranked = places.is_ranked[candidates.place] & is_certain
     is_ranked &= np.isfinite(evaluation.pareto_cost)
     return Search(
@@ -228,6 +228,17 @@ def run_search(question: Question, catalog: Catalog, *, has_meshes: bool = True)
         objective=objective_values(evaluation, question.goal),
         kinds=strategy_masks(candidates, forecast, evaluated.whole),
     )
+
+
+def _is_certain(steps: Steps, *, has_named: bool) -> BoolArray:
+    """Figures that a choice can be made by.
+
+    Rough ones are those alone where devices were named and nothing better is known of them: their
+    doubt is shared, so that counts and strategies still compare.
+    """
+    is_known = np.isfinite(steps.step_s)
+    is_narrow = is_known & ~is_rough(steps.log_sigma)
+    return np.asarray(is_known if has_named and not is_narrow.any() else is_narrow)
 
 
 def flop_bound_s(question: Question, catalog: Catalog) -> float:

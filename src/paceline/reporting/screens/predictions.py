@@ -345,7 +345,7 @@ def _rough_words(cells: Sequence[GridCell]) -> list[str]:
     widest, cell = max(rough, key=lambda one: one[0])
     return [
         f"{_ROUGH}: known only within ×/÷ {widest:.1f}, as {width_cause(cell.num_devices)}; a plan "
-        "does not choose by it"
+        "chooses by it only where the device is named"
     ]
 
 
