@@ -300,12 +300,14 @@ def _needed(program: Program, gone: BoolArray) -> BoolArray:
     """Ops that stay: all but backward ops of which nothing that is written is needed."""
     num_ops = len(program.ops)
     reads, writes = program.reads.by_op(num_ops), program.writes.by_op(num_ops)
-    is_backward = (program.ops.phase == Phase.BACKWARD).tolist()
-    is_kept = (program.stores.owner != Owner.ACTIVATION) & ~gone
-    wanted = is_kept.tolist()
+    is_backward = program.ops.phase == Phase.BACKWARD
+    first = int(is_backward.argmax()) if is_backward.any() else num_ops
+    can_go = is_backward.tolist()
+    wanted = ((program.stores.owner != Owner.ACTIVATION) & ~gone).tolist()
     needed = np.ones(num_ops, dtype=bool)
-    for op in range(num_ops - 1, -1, -1):
-        if is_backward[op] and not any(wanted[s] for s in writes[op]):
+    # No op before the first that can go decides about one.
+    for op in range(num_ops - 1, first - 1, -1):
+        if can_go[op] and True not in [wanted[storage] for storage in writes[op]]:
             needed[op] = False
             continue
         for storage in reads[op]:
