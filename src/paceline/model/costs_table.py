@@ -37,7 +37,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     weight = _moved(program, reads, keep=is_weight)
     dims = program.dims[ops.dims]
     kernels = num_kernels(program, configuration)
-    matmul_dtype = _matmul_dtype(program, precision)
+    matmul_dtype = matmul_dtypes(program, precision)
     numbers = np.concatenate(
         (ops.flop, read, write, weight, dims.reshape(len(ops), NUM_DIMS * NUM_MONOMIALS)), axis=1
     )
@@ -61,7 +61,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     )
 
 
-def _matmul_dtype(program: Program, precision: Precision) -> IntArray:
+def matmul_dtypes(program: Program, precision: Precision) -> IntArray:
     """Format in which each op multiplies, (num_ops,); FP32 where it does not.
 
     FP8 training keeps attention in the format of activations, as Transformer Engine does unless it
@@ -79,15 +79,14 @@ def _matmul_dtype(program: Program, precision: Precision) -> IntArray:
 
 
 def _is_of_logits(program: Program) -> BoolArray:
-    """The last product before the loss and those of its backward: one side has its columns."""
+    """The last product before the loss, and those of its module in backward."""
     ops, start = program.ops, program.first_backward()
     is_product = ops.kind == OpKind.MATMUL
     forward = np.flatnonzero(is_product & (ops.position < start))
     if not (forward.size and np.isfinite(start)):
         return np.zeros(len(ops), dtype=bool)
-    sides = program.dims[ops.dims, 1:4, 0]
-    columns = sides[forward[np.argmax(ops.position[forward])], 1]
-    return np.asarray(is_product & (sides == columns).any(axis=1))
+    last = forward[np.argmax(ops.position[forward])]
+    return np.asarray(is_product & (ops.module == ops.module[last]))
 
 
 def num_kernels(program: Program, configuration: Configuration) -> FloatArray:

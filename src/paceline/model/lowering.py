@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision, first_as_wide
 from paceline.errors import InvalidInputError
-from paceline.model.costs_table import cost_table
+from paceline.model.costs_table import cost_table, matmul_dtypes
 from paceline.model.graph.costs import (
     AdapterInputs,
     Configuration,
@@ -47,7 +47,7 @@ from paceline.model.rewrite.master_weights import (
 )
 from paceline.model.rewrite.offload import with_activations_on_host, with_optimizer_on_host
 from paceline.model.rewrite.platforms import first_platform_alike, on_platform
-from paceline.model.rewrite.quantisation import quantised
+from paceline.model.rewrite.quantisation import quantised, with_operands_cast
 from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
 from paceline.model.rewrite.serving_graph import served, with_narrow_cache, with_served_adapters
 from paceline.model.table_updates import updated_by_rows, with_table_updates
@@ -142,10 +142,17 @@ def _rewritten(graph: Graph, configuration: Configuration) -> Program:
         program = checkpointed(
             program, configuration.checkpointing, segments, configuration.checkpoint_inputs
         )
-    program = fused(program, configuration)
+    program = _with_operands_cast(fused(program, configuration), configuration)
     program = with_models_beside(program, configuration, len(graph.storages.owner))
     program = _offloaded(program, configuration)
     return _with_gradients(program, configuration)
+
+
+def _with_operands_cast(program: Program, configuration: Configuration) -> Program:
+    precision = find_precision(configuration.precision)
+    if precision.matmul_dtype != DType.FP8 or not np.isfinite(program.first_backward()):
+        return program
+    return with_operands_cast(program, matmul_dtypes(program, precision) == DType.FP8)
 
 
 def retrained(graph: Graph, configuration: Configuration) -> Program:

@@ -192,3 +192,31 @@ def test_products_keep_of_frozen_weights_what_real_pytorch_keeps():
     assert kept - nothing == pytest.approx(of_weight * 12 * 256**2, rel=1e-3)
     entering = 4 * 128 * (5 * 256 + 1024)
     assert cast - nothing == pytest.approx(of_input * entering, rel=2e-3)
+
+
+def of_casts(table, at):
+    """Bytes that casts read and write."""
+    rows = table.kind == OpKind.CAST
+    return float(table.count[rows] @ ((table.read_bytes + table.write_bytes)[rows] @ at))
+
+
+def test_training_in_eight_bits_casts_what_enters_products_and_the_gradients_that_leave_them():
+    """Four bytes a number of GPT-2's layers, by hand; what the head reads stays in sixteen bits."""
+    tokens, width = 3 * 64, 768
+    enters = 12 * (width + width + width + 4 * width)
+    leaves = 12 * (3 * width + width + 4 * width + width)
+    at = monomials(3, 64)[0]
+    eight, sixteen = (
+        of_training("gpt2", precision=p, training_format="pure") for p in ("fp8", "bf16")
+    )
+    added = of_casts(eight.costs, at) - of_casts(sixteen.costs, at)
+    assert added == 4 * tokens * (enters + leaves)
+    peaks = [(one.memory.by_owner.sum(axis=1) @ at).max() for one in (eight, sixteen)]
+    assert peaks[0] == peaks[1]
+
+
+def test_engines_cast_within_their_products():
+    at = monomials(1, 64)[0]
+    assert of_casts(of_inference("gpt2", precision="fp8").costs, at) == of_casts(
+        of_inference("gpt2", precision="bf16").costs, at
+    )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
+from paceline.dtypes import DType
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import OpKind
 from paceline.model.lowering import lower
@@ -23,6 +24,7 @@ from paceline.prediction.kernels.sustained_rate import (
     power_budget,
     power_flop,
     power_s,
+    products_without_casts,
     sustained_row_s,
 )
 from paceline.prediction.prediction import Points
@@ -112,3 +114,26 @@ def test_half_the_width_takes_a_third_of_the_energy() -> None:
 def test_a_board_with_power_to_spare_holds_its_burst(llama) -> None:
     table = replace(devices("B200 SXM"), tdp_w=np.array([10_000.0]))
     assert np.allclose(slowdowns(llama, table), 1.0)
+
+
+@pytest.fixture(scope="module")
+def llama_in_8_bits() -> LoweredPass:
+    return lower(load_workload("llama-3-8b").passes[0].graph, Configuration(precision="fp8"))
+
+
+@pytest.mark.parametrize("name", ["H100 SXM5 80GB", "B200 SXM", "L40S"])
+def test_a_product_in_8_bits_takes_less_than_with_its_cast_and_no_less_than_its_bound(
+    name, llama_in_8_bits
+) -> None:
+    table, lowered = devices(name), llama_in_8_bits
+    shapes = evaluate_shapes(lowered.costs, Points(batch=np.ones(1), seq=np.array([4096.0])))
+    burst = row_times(lowered, shapes, table, CALIBRATION)
+    alone = products_without_casts(burst, lowered, shapes, table, CALIBRATION)
+    costs = lowered.costs
+    is_narrow = (costs.kind == OpKind.MATMUL) & (costs.matmul_dtype == DType.FP8)
+    assert (alone[..., is_narrow] <= burst.device_s[..., is_narrow]).all()
+    least = np.minimum(burst.bounds.roofline_s, burst.device_s)
+    assert (alone >= least).all()
+    assert (alone[..., ~is_narrow] == burst.device_s[..., ~is_narrow]).all()
+    taken = alone[..., is_narrow].sum() / burst.device_s[..., is_narrow].sum()
+    assert 0.7 < taken < 0.95

@@ -154,6 +154,36 @@ def _with_dequantisation(
     ).ordered()
 
 
+def with_operands_cast(program: Program, in_8_bits: BoolArray) -> Program:
+    """``program`` of training with a cast of each activation that products read in 8 bits.
+
+    What enters a product, and the gradient of what leaves it, is read in 16 bits and written twice
+    in 8: along rows, and along columns for the product that contracts over tokens. One cast serves
+    all products that read it. Copies of weights, of which a step makes one, are not counted, and
+    casts change no memory: where 8 bits are kept in place of 16, weights have copies as well.
+
+    Args:
+        program: Ordered; compilers do not fuse these casts.
+        in_8_bits: Whether an op multiplies so, (num_ops,).
+
+    Source: NVIDIA/TransformerEngine, ``common/cast``: one kernel that casts and transposes (FP8),
+        or scales blocks of 32 along both (MXFP8).
+    """
+    reads = program.reads
+    grows = reads.elements[:, 1:].any(axis=1)
+    is_operand = in_8_bits[reads.op] & (program.stores.owner[reads.storage] == Owner.ACTIVATION)
+    rows = np.flatnonzero(is_operand & grows)
+    rows = rows[np.argsort(program.ops.position[reads.op[rows]], kind="stable")]
+    rows = rows[np.unique(reads.storage[rows], return_index=True)[1]]
+    size, draft = reads.elements[rows], Draft(program)
+    once = constant(np.ones(len(rows)))
+    draft.ops(
+        OpKind.CAST, reads.op[rows], -0.5, dims=row_dims(size, once, 1.0),
+        reads=[(reads.storage[rows], 2.0 * size)], writes=[],
+    )  # fmt: skip
+    return draft.joined().ordered()
+
+
 def _with_inputs_cast(program: Program, chosen: BoolArray) -> Program:
     """What enters a forward product cast to 8 bits, op by op, each kept for its own backward pass.
 

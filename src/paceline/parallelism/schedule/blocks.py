@@ -210,7 +210,9 @@ def block_costs(
     names, memory = work.names, work.memory
     check_known(work.lowered, device)
     ops = _op_times(work, device, calibration, group.profile.host)
-    calls = _shared_s(work, ops.device_s, configuration, group)
+    copied_frac = calibration.constant("device", "streamed_memory_frac")
+    copied_bytes_per_s = copied_frac * float(device.memory_bytes_per_s[0])
+    calls = _shared_s(work, ops.device_s, configuration, group, copied_bytes_per_s)
     times = _block_times(work, ops, calls, group)
     return BlockCosts(
         names=names,
@@ -297,6 +299,7 @@ class _SharedWork:
 
     Attributes:
         routing: Where tokens go, if they go to experts.
+        expert_ranks: Ranks that share the experts of a layer.
         block: Block of each call, (num_calls,).
         is_forward: Whether it belongs to forward, same shape.
         op: Op that runs as the one that calls, -1 where none does, same shape.
@@ -304,6 +307,7 @@ class _SharedWork:
 
     calls: CallTable
     routing: Routing | None
+    expert_ranks: int
     block: IntArray
     is_forward: BoolArray
     op: IntArray
@@ -372,6 +376,7 @@ def _shared_work(
     return _SharedWork(
         calls=calls,
         routing=rank.routing,
+        expert_ranks=rank.shape.expert_ranks,
         block=own[calls.op],
         is_forward=np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS)),
         op=_running_op(graph, calls, program),
@@ -505,11 +510,13 @@ def _per_block(
 
 
 def _shared_s(
-    work: _RankWork, busy_s: FloatArray, configuration: Configuration, group: TensorGroup
-) -> _Shared:
+    work: _RankWork, busy_s: FloatArray, configuration: Configuration, group: TensorGroup,
+    copied_bytes_per_s: float,
+) -> _Shared:  # fmt: skip
     """Seconds of communication between ranks that share blocks: in forward and in backward.
 
-    First all but tokens on their way to experts, then those. They stand between ops that need their
+    First all but tokens on their way to experts, with their sorting by expert as they come and back
+    before they go, then those on their way. They stand between ops that need their
     result, so nothing hides them but the ring's. Recomputing a block repeats the calls of its
     forward, and models beside the one that is trained make those of the passes that they run.
     """
@@ -524,16 +531,33 @@ def _shared_s(
     repeated = np.array([repeats and is_numbered(name) for name in names])
     beside = models_beside(configuration.objective)
     trained = 1 + beside.critics
+    between_s = np.where(of_tokens, _sorting_s(work, width, copied_bytes_per_s), seconds)
     found = []
-    for chosen in (~of_tokens, of_tokens):
+    for taken_s, chosen in ((between_s, np.ones_like(of_tokens)), (seconds, of_tokens)):
         forward, backward = (
-            _per_block(seconds, shared.block, chosen & part, len(names))
+            _per_block(taken_s, shared.block, chosen & part, len(names))
             for part in (shared.is_forward, ~shared.is_forward)
         )
         passes = trained + beside.forward_passes
         found.append((forward * passes, (backward + np.where(repeated, forward, 0.0)) * trained))
     (forward, backward), (out, back) = found
     return (forward, out), (backward, back)
+
+
+def _sorting_s(work: _RankWork, element_bytes: float, copied_bytes_per_s: float) -> FloatArray:
+    """Seconds to put what each call brings into the order of experts, (num_points, num_calls).
+
+    Rows come by the rank that sent them, and a rank's experts want them by expert: all are read and
+    written once, in forward and in backward. Nothing where ranks have one expert each.
+
+    Source: NVIDIA/Megatron-LM, ``core/transformer/moe/token_dispatcher.py`` (``sort_chunks`` after
+        an all-to-all, ``permute`` after DeepEP's dispatch).
+    """
+    calls, routing, points = work.shared.calls, work.shared.routing, work.points
+    if routing is None or routing.num_experts <= work.shared.expert_ranks:
+        return np.zeros((len(points.batch), len(calls)))
+    messages = calls.messages(element_bytes)
+    return 2.0 * messages.bytes_at(points)[:, messages.of_call] / copied_bytes_per_s
 
 
 def _running_op(graph: Graph, calls: CallTable, program: Program) -> IntArray:

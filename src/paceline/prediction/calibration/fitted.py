@@ -198,6 +198,7 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
         "expert_tiles": shipped_rows("prediction", "expert_tiles.csv"),
         "frameworks": {r["framework"]: r for r in shipped_rows("prediction", "frameworks.csv")},
         "host_waits": _numbers("host_waits.csv", "name", "value"),
+        "measured_casts": _numbers("measured_casts.csv", "name", "value"),
         "operation_energy": {float(width): share for width, share in energy.items()},
         "portable_products": shipped_rows("prediction", "portable_products.csv"),
         "power": _shipped_json("power.json")["power"],

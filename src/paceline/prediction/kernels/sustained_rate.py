@@ -57,7 +57,7 @@ def steady_row_times(
     memory no faster than it is. A device whose clock is known is shifted besides.
     """
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
-    device_s = burst.device_s
+    device_s = products_without_casts(burst, lowered, shapes, devices, calibration)
     if calibration.constants["device"]["is_power_limited"]:
         device_s = sustained_row_s(device_s, lowered, shapes, devices, calibration)
     level = _level(lowered, devices, calibration, framework)
@@ -65,6 +65,33 @@ def steady_row_times(
     device_s = np.maximum(device_s * level[:, None, None], least_s)
     shift = np.array([calibration.device_log_shift.get(name, 0.0) for name in devices.names])
     return replace(burst, device_s=device_s * np.exp(shift, dtype=np.float32)[:, None, None])
+
+
+def products_without_casts(
+    burst: OpTimes, lowered: LoweredPass, shapes: OpShapes, devices: DeviceTable,
+    calibration: Calibration,
+) -> Array:  # fmt: skip
+    """Time of one occurrence of each row in a short loop, less casts that stand by themselves.
+
+    Products in 8 bits were timed as layers of an engine, which cast what enters them on the way
+    (ai-dynamo/aiconfigurator, ``collector/vllm/collect_gemm.py``); a graph of training has its
+    casts beside them. What such a cast took (``data/measured_casts.csv``) is the bytes of a number
+    at the listed bandwidth, and cycles of a multiprocessor.
+    """
+    costs = lowered.costs
+    in_8_bits = (costs.kind == OpKind.MATMUL) & (costs.matmul_dtype == int(DType.FP8))
+    rows = np.flatnonzero(in_8_bits)
+    if not (rows.size and (costs.phase == Phase.BACKWARD).any()):
+        return burst.device_s
+    known, dims = calibration.constants["measured_casts"], shapes.dims[:, rows]
+    cycles_per_s = devices.num_sms * devices.boost_clock_hz
+    number_s = known["bytes"] / devices.memory_bytes_per_s + known["cycles"] / cycles_per_s
+    cast_s = dims[..., 0] * dims[..., 1] * dims[..., 3] * np.nan_to_num(number_s)[:, None, None]
+    timed_s = burst.device_s[..., rows]
+    least_s = np.minimum(burst.bounds.rows(rows).roofline_s, timed_s)
+    found = burst.device_s.copy()
+    found[..., rows] = np.maximum(timed_s - cast_s, least_s)
+    return found
 
 
 def _level(
