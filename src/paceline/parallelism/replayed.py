@@ -84,13 +84,31 @@ def replayed_rank(
     lived = _shared(program, KeptShares.of(shards, sharding))
     added = process_memory(how.platform)
     around_bytes = added.workspace_bytes + added.context_mid_bytes
-    free = replay(lived, batch=batch, seq=seq, varies=varies)
+    streams = _streams(program, sharding)
+    free = replay(lived, batch=batch, seq=seq, varies=varies, streams=streams)
     peak_bytes = free.reserved_bytes + around_bytes
     held, room_bytes = free, capacity_bytes - around_bytes
     if peak_bytes > capacity_bytes:
-        held = replay(lived, batch=batch, seq=seq, varies=varies, capacity_bytes=room_bytes)
+        held = replay(
+            lived, batch=batch, seq=seq, varies=varies, streams=streams, capacity_bytes=room_bytes
+        )
     held_frac = held.reserved_bytes / max(held.allocated_bytes, 1.0)
     return ReplayedRank(peak_bytes=peak_bytes, fits=held.fits, held_frac=held_frac)
+
+
+def _streams(program: Program, sharding: Sharding) -> list[int]:
+    """Stream that allocates each storage: gradients of ranks that split them have one of their own.
+
+    What a reduce-scatter leaves is made on the stream that it runs on, so that the memory of
+    gradients serves no activation once an update has freed them.
+
+    Source: torch/distributed/fsdp, ``_runtime_utils.py`` (``_post_backward_hook``: the sharded
+        gradient is made under ``state._post_backward_stream``) and, of ``fully_shard``,
+        ``_fsdp_collectives.py`` (``foreach_reduce``, ``reduce_scatter_stream``); read 2026-11-27.
+    """
+    is_apart = (program.stores.owner == Owner.GRADIENT) & (sharding == "zero3")
+    streams: list[int] = is_apart.astype(int).tolist()
+    return streams
 
 
 def _shared(program: Program, kept: KeptShares) -> Lifetimes:

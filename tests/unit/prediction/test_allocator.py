@@ -61,6 +61,12 @@ def test_what_is_freed_is_used_again():
     assert peak.reserved_bytes == 64 * MIB
 
 
+def test_what_one_stream_freed_no_other_uses():
+    apart = made_up((64, 0, 1), (64, 2, 3), (64, 4, 5))
+    assert replay(apart, batch=1, streams=[0, 1, 0]).reserved_bytes == 128 * MIB
+    assert replay(apart, batch=1, streams=[0, 0, 0]).reserved_bytes == 64 * MIB
+
+
 def test_free_segments_are_given_back_before_memory_runs_out():
     grows = made_up((64, 0, 1), (96, 2, 3))
     assert replay(grows, batch=1).reserved_bytes == 160 * MIB

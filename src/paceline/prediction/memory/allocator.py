@@ -2,15 +2,18 @@
 
 Requests are rounded up to 512 bytes. Those up to 1 MiB come from segments of 2 MiB, larger ones
 from segments of 20 MiB, and from 10 MiB on from a segment of their own, rounded up to 2 MiB. The
-smallest free block that is large enough is taken and split; neighbours merge when freed. Where a
-new segment does not fit the device, segments that are wholly free are given back first.
+smallest free block that is large enough is taken and split; neighbours merge when freed. What one
+stream of kernels has freed no other takes. Where a new segment does not fit the device, segments
+that are wholly free are given back first.
 
-Source: c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`, `should_split`).
+Source: c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`, `should_split`,
+`BlockComparatorSize`, by which pools are of a stream each).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,15 +67,19 @@ class _Allocator:
     """State of one replay."""
 
     def __init__(self, capacity_bytes: float) -> None:
-        self._pools = {True: _Pool(is_small=True), False: _Pool(is_small=False)}
+        self._pools: dict[tuple[int, bool], _Pool] = {}
         self._next_address = 0
         self._capacity_bytes = capacity_bytes
         self.allocated_bytes = self.peak_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
 
-    def take(self, size_bytes: int) -> Block:
+    def _pool(self, size_bytes: int, stream: int) -> _Pool:
+        is_small = size_bytes <= _SMALL_LIMIT
+        return self._pools.setdefault((stream, is_small), _Pool(is_small=is_small))
+
+    def take(self, size_bytes: int, stream: int = 0) -> Block:
         """Allocate a tensor of rounded size."""
-        pool = self._pools[size_bytes <= _SMALL_LIMIT]
+        pool = self._pool(size_bytes, stream)
         block = pool.take_fit(size_bytes) or self._new_segment(size_bytes)
         if pool.splits(block.size_bytes - size_bytes):
             pool.add(block.cut(size_bytes))
@@ -81,9 +88,9 @@ class _Allocator:
             self.peak_bytes = self.allocated_bytes
         return block
 
-    def give_back(self, block: Block, size_bytes: int) -> None:
+    def give_back(self, block: Block, size_bytes: int, stream: int = 0) -> None:
         """Free the tensor of that size in a block, and join the block with free neighbours."""
-        pool = self._pools[size_bytes <= _SMALL_LIMIT]
+        pool = self._pool(size_bytes, stream)
         self.allocated_bytes -= block.size_bytes
         pool.add(pool.joined(block))
 
@@ -115,6 +122,7 @@ def replay(
     capacity_bytes: float = math.inf,
     num_steps: int = 2,
     varies: bool = False,
+    streams: Sequence[int] | None = None,
 ) -> ReplayedPeak:
     """Run a pass through the allocator.
 
@@ -126,7 +134,9 @@ def replay(
         num_steps: Steps; a second one meets the segments that the first has left.
         varies: Whether shorter sequences come before the longest. Segments that fitted them stay,
             too small for it: a process shows up to twice what is alive.
+        streams: Stream that allocates each storage; one for all if None.
     """
+    streams = [0] * len(lifetimes.birth) if streams is None else streams
     lengths = _lengths(seq) if varies else [seq] * num_steps
     sizes = {length: lifetimes.bytes_at(batch, length) for length in (seq, *lengths)}
     events = {length: storage_events(lifetimes, sizes[length]) for length in lengths}
@@ -135,9 +145,9 @@ def replay(
     fits = True
     try:
         for row in np.flatnonzero(lifetimes.is_resident()).tolist():
-            allocator.take(rounded[seq][row])
+            allocator.take(rounded[seq][row], streams[row])
         for length in lengths:
-            _run_step(allocator, events[length], rounded[length])
+            _run_step(allocator, events[length], rounded[length], streams)
     except _OutOfMemoryError:
         fits = False
     return ReplayedPeak(
@@ -156,15 +166,17 @@ def _lengths(longest: float) -> list[float]:
     return [*(max(round(longest * part**2), 1.0) for part in parts), longest]
 
 
-def _run_step(allocator: _Allocator, events: list[int], sizes: list[int]) -> None:
+def _run_step(
+    allocator: _Allocator, events: list[int], sizes: list[int], streams: Sequence[int]
+) -> None:
     held: dict[int, Block] = {}
     for row in events:
         if row >= 0:
-            held[row] = allocator.take(sizes[row])
+            held[row] = allocator.take(sizes[row], streams[row])
         elif ~row in held:
-            allocator.give_back(held.pop(~row), sizes[~row])
+            allocator.give_back(held.pop(~row), sizes[~row], streams[~row])
     for row, block in held.items():
-        allocator.give_back(block, sizes[row])
+        allocator.give_back(block, sizes[row], streams[row])
 
 
 def storage_events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
