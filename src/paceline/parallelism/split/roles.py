@@ -253,6 +253,8 @@ class _Follow:
         self.closed: set[int] = set()
         self.conflicts: set[int] = set()
         self.biases: set[int] = set()
+        #: Columns that a norm of all heads together stands behind, and no attention as yet.
+        self.summed: set[int] = set()
 
     def step(self, op: OpView) -> None:
         """Follow data through one op."""
@@ -269,13 +271,18 @@ class _Follow:
             self.makers.update(dict.fromkeys(op.outputs, makers))
             if op.kind == OpKind.CROSS_ENTROPY:
                 self.closed |= makers
+            if op.kind == OpKind.ATTENTION:
+                self.summed -= makers
+        elif makers and self._sums(op, makers):
+            self.summed |= makers
+            self.makers.update(dict.fromkeys(normed(op), makers))
         elif makers:
             self.conflicts |= makers
 
     def unclosed(self) -> set[int]:
-        """Columns whose split output never met a row or the loss."""
+        """Columns whose split output never met a row or the loss, or attention after a norm."""
         columns = {w for w, role in self.roles.items() if role == Role.COLUMN}
-        return columns - self.closed
+        return (columns - self.closed) | self.summed
 
     def _meet_weight(self, op: OpView, weight: int, makers: frozenset[int]) -> None:
         outputs = op.dims[op.weight_dims[1]] if op.weight_dims else 0.0
@@ -308,9 +315,31 @@ class _Follow:
             return all(op.dims[1] != self.features[maker] for maker in makers)
         return features != "all"
 
+    def _sums(self, op: OpView, makers: frozenset[int]) -> bool:
+        """Whether ranks can each sum their features of a row, as a norm of queries or keys does."""
+        features = {self.features.get(maker, 0.0) for maker in makers}
+        return sums_features(op, features) and all(self._follows(op, s) for s, _ in op.inputs)
+
     def _follows(self, op: OpView, storage: int) -> bool:
         """Whether an input is split as the data is: made so, a cache, or a bias."""
         return storage in self.makers or storage in op.caches or storage in self.biases
+
+
+def sums_features(op: OpView, widths: set[float]) -> bool:
+    """Whether an op adds up all features of rows that are so wide.
+
+    A norm of all heads together stands between the projection of queries or keys and attention.
+    Ranks that share heads add up the squares of theirs, one number a row.
+
+    Source: vLLM, models/minimax_m2.py (``MiniMaxText01RMSNormTP``).
+    """
+    is_across = op.kind in (OpKind.NORM, OpKind.REDUCE) and not op.is_loss
+    return is_across and op.dims[1] in widths
+
+
+def normed(op: OpView) -> tuple[int, ...]:
+    """What such an op leaves split: a norm its result; what was only summed is whole again."""
+    return op.outputs if op.kind == OpKind.NORM else ()
 
 
 def _is_projection(op: OpView) -> bool:

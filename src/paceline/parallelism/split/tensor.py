@@ -27,6 +27,8 @@ from paceline.parallelism.split.roles import (
     find_roles,
     head_modules,
     mark_states,
+    normed,
+    sums_features,
     view_ops,
 )
 from paceline.values import dataclass
@@ -141,6 +143,7 @@ class _Flow:
         reduced: (op, storage) whose value is a partial sum after the op.
         gathered_again: Ops that need a whole saved input once more under sequence parallel.
         loss_rows: Ops that reduce over a split vocabulary.
+        summed_rows: Ops beside which ranks add up their features of rows, and ops that have these.
     """
 
     is_split: npt.NDArray[np.bool_]
@@ -149,6 +152,7 @@ class _Flow:
     reduced: list[tuple[int, int]]
     gathered_again: list[tuple[int, int]]
     loss_rows: list[int]
+    summed_rows: list[tuple[int, int]]
 
 
 class _Tracker:
@@ -166,6 +170,7 @@ class _Tracker:
         self.reduced: list[tuple[int, int]] = []
         self.gathered_again: list[tuple[int, int]] = []
         self.loss_rows: list[int] = []
+        self.summed_rows: dict[int, int] = {}
         self.weight_of_module: dict[int, int] = {}
         self.table_of_module: dict[int, int] = {}
         self.input_of_weight: dict[int, int] = {}
@@ -232,6 +237,10 @@ class _Tracker:
 
     def _pass(self, op: OpView) -> None:
         facts = FACTS[op.kind]
+        widths = {self.width[s] for s, _ in op.inputs if s in self.width}
+        if op.phase == Phase.FORWARD and sums_features(op, widths):
+            self._sum(op)
+            return
         names = facts.feature_dims
         if facts.loss_dims and op.is_loss:
             self.loss_rows.append(op.index)
@@ -243,6 +252,16 @@ class _Tracker:
         else:
             self._mark(op, dims_of(op.kind, *names))
         if op.phase == Phase.FORWARD and op.weight is None:
+            self._split_own(op)
+
+    def _sum(self, op: OpView) -> None:
+        """Features of this rank summed for each row; backward sums as many numbers again."""
+        (columns,) = dims_of(op.kind, "columns")
+        self.touches[op.index] = True
+        self.dims.append((op.index, columns))
+        self.summed_rows[op.module] = op.index
+        if normed(op):
+            self.is_split[list(op.outputs)] = True
             self._split_own(op)
 
     def _split_own(self, op: OpView) -> None:
@@ -288,7 +307,21 @@ def _follow(
         reduced=tracker.reduced + sorted(tracker.last_input_gradient.values()),
         gathered_again=_once_per_input(tracker.gathered_again),
         loss_rows=tracker.loss_rows,
+        summed_rows=_summed_once(views, tracker.summed_rows, graph),
     )
+
+
+def _summed_once(
+    views: Sequence[OpView], summed: Mapping[int, int], graph: Graph
+) -> list[tuple[int, int]]:
+    """One op in forward and one in backward for all norms of a layer: their sums go together."""
+    passes = (Phase.FORWARD, Phase.BACKWARD)
+    found: dict[tuple[str, Phase], tuple[int, int]] = {}
+    for op in views:
+        if op.module in summed and op.phase in passes:
+            home = graph.modules[op.module].rpartition(".")[0]
+            found.setdefault((home, op.phase), (op.index, summed[op.module]))
+    return list(found.values())
 
 
 def _once_per_input(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -384,4 +417,6 @@ def _calls(graph: Graph, flow: _Flow, *, sequence_parallel: bool) -> CallTable:
     for op in flow.loss_rows[:1]:
         rows = graph.ops.dims[op, 0]
         calls.extend([(op, "tensor", "all_reduce", rows, _LOSS_BYTES)] * _LOSS_REDUCTIONS)
+    summed = ((op, graph.ops.dims[has_rows, 0]) for op, has_rows in flow.summed_rows)
+    calls.extend((op, "tensor", "all_reduce", rows, _LOSS_BYTES) for op, rows in summed)
     return CallTable.of(calls)

@@ -173,3 +173,25 @@ def test_words_are_looked_up_by_ids_and_positions_are_counted(name, task, rows) 
 def test_logits_are_as_many_as_a_table_of_words_has_rows(name, is_so) -> None:
     for one in load_workload(name, task="infer").passes:
         assert ends_in_words(one.graph) == is_so
+
+
+@pytest.mark.parametrize(("name", "layers"), [("olmo-2-7b", 32), ("olmoe-1b-7b", 16)])
+def test_a_norm_of_all_heads_lets_them_be_shared_and_its_sums_go_round(name, layers) -> None:
+    """Weights, work and cache of one of four ranks, where all was whole but MLPs and experts."""
+    step, decode = graph_of(name), load_workload(name, task="infer").passes[-1].graph
+    mine, written = (split(graph, SplitShape(tensor=4)) for graph in (step, decode))
+    assert mine.split_parameter_frac > 0.99
+    assert mine.graph.ops.flop.sum() == pytest.approx(step.ops.flop.sum() / 4, rel=0.01)
+    cache = decode.storages.owner == Owner.KV_CACHE
+    kept, whole = (one.storages.elements[cache].sum() for one in (written.graph, decode))
+    assert kept == pytest.approx(whole / 4)
+    is_sum = mine.calls.element_bytes == 4.0
+    rows = mine.calls.elements[is_sum] @ monomials(2, 64)[0]
+    assert (rows == 2 * 64).sum() == 2 * layers + 3
+
+
+def test_a_norm_that_no_attention_follows_leaves_its_columns_whole() -> None:
+    """BERT's head over words: a dense layer, a norm, and the table of words by columns."""
+    roles = roles_by_module("hf:bert-base")
+    assert roles["cls.predictions.decoder"] == Role.COLUMN
+    assert "cls.predictions.transform.dense" not in roles
