@@ -6,6 +6,7 @@ folder, environment and pipes are its own, and so is its end.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -16,7 +17,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ from typing import IO, Any, NoReturn
 
 from paceline.execution import worker as engines
 from paceline.model.reading import worker
+from paceline.watch.command import FOLDER_VARIABLE
 
 #: Engines that only need PyTorch.
 _ENGINES = ("torch_engine.py", "torch_micro.py")
@@ -58,6 +59,19 @@ class WarmWorkers:
             return self._start_engine(command, errors, environment)
         begun = self.start_script(*words, talk=errors, env=environment)
         begun.stdin.close()
+        return begun
+
+    def start_watched(
+        self, command: Sequence[str], *, env: Mapping[str, str], **streams: Any
+    ) -> Any:
+        """As `subprocess.Popen` starts a file of Python whose words go to a file."""
+        program, *words = command
+        if program != sys.executable or not words[0].endswith(".py"):
+            return subprocess.Popen(command, env=env, **streams)
+        out = streams["stdout"]
+        begun = _Worker(self._connection(), tuple(words), out, env, out=out)
+        begun.stdin.close()
+        begun.stdout.close()
         return begun
 
     def Popen(self, command: Sequence[str], **_streams: Any) -> _Worker:  # noqa: N802  As there.
@@ -114,14 +128,15 @@ class _Worker:
 
     def __init__(
         self, server: socket.socket, words: tuple[str, ...], talk: IO[Any],
-        more: Mapping[str, str] = MappingProxyType({}),
+        more: Mapping[str, str] = MappingProxyType({}), out: IO[Any] | None = None,
     ) -> None:  # fmt: skip
         read_in, write_in = os.pipe()
         read_out, write_out = os.pipe()
         self._mine, theirs = socket.socketpair()
         env = {**os.environ, worker._SHIPPED: str(worker.FRONT_ENDS), **more}
         request = json.dumps({"words": words, "env": env, "cwd": os.getcwd()}).encode()
-        descriptors = [read_in, write_out, talk.fileno(), theirs.fileno()]
+        said = write_out if out is None else out.fileno()
+        descriptors = [read_in, said, talk.fileno(), theirs.fileno()]
         socket.send_fds(server, [len(request).to_bytes(_LENGTH, "big")], descriptors)
         server.sendall(request)
         for one in (read_in, write_out):
@@ -162,8 +177,10 @@ class _Worker:
         with contextlib.suppress(OSError):
             self._mine.sendall(b"kill\n")
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
+            if timeout is not None and not select.select([self._mine], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a worker", timeout)
             self.returncode = int(self._line())
             self._mine.close()
         return self.returncode
@@ -232,15 +249,31 @@ def _work(request: Mapping[str, Any], pipes: Sequence[int]) -> NoReturn:
     sys.path[1:1] = sorted(_path().difference(sys.path))
     status = 0
     try:
+        _observe()
         runpy.run_path(file, run_name="__main__")
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001  A worker ends as an interpreter does.
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001  A worker ends as an interpreter does.
+        sys.excepthook(type(error), error, error.__traceback__)
         status = 1
+    if FOLDER_VARIABLE in os.environ:
+        atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _observe() -> None:
+    """Put in the observer that stands on the path, as an interpreter does at its start.
+
+    It waits for an import of PyTorch, which is done already.
+    """
+    if FOLDER_VARIABLE not in os.environ:
+        return
+    sys.path.insert(0, os.environ["PYTHONPATH"].partition(os.pathsep)[0])
+    sys.modules.pop("sitecustomize", None)
+    import_module("sitecustomize")
+    sys.meta_path[0]._actions.pop("torch")()
 
 
 if __name__ == "__main__":

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from warm_workers import WORKERS
 
 SCRIPT = Path(__file__).with_name("imitated.py")
 
@@ -24,3 +28,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("IMITATED", str(tmp_path / "cluster"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/local/bin:/usr/bin:/bin")
     return tmp_path / "cluster"
+
+
+@pytest.fixture
+def warm_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts that are run for what is seen in them begin with PyTorch imported."""
+    warm = SimpleNamespace(**{**vars(subprocess), "Popen": WORKERS.start_watched})
+    monkeypatch.setattr("paceline.watch.throwaway.subprocess", warm)

@@ -17,6 +17,7 @@ from paceline.watch.diagnosis.diagnosing import diagnosis_of, is_crowded, try_in
 from paceline.watch.events import RankEvents, read_run
 from paceline.watch.folder import new_run
 from paceline.watch.observer import doubt, trial_plan
+from warm_workers import WORKERS
 
 _FACTS = {"num_cores": 2, "num_threads": 1, "num_workers": 0, "batch": 8, "world_size": 1}
 
@@ -388,27 +389,34 @@ print(len(feed.loader), len({tuple(feed.next().tolist()) for _ in range(16)}), f
 """
 
 
-def test_a_loader_of_a_few_batches_is_as_long_as_the_scripts(tmp_path: Path):
+def _beside_the_observer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> subprocess.CompletedProcess[str]:
+    """A script of a folder that is told where the modules of the observer lie."""
+    monkeypatch.chdir(folder)
+    (folder / "train.py").write_text(text)
+    return WORKERS.run_script("train.py", Path(paceline.__file__).parent / "watch" / "observer")
+
+
+def test_a_loader_of_a_few_batches_is_as_long_as_the_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     pytest.importorskip("torch")
-    observer = Path(paceline.__file__).parent / "watch" / "observer"
-    words = (sys.executable, "-c", _FEW, str(observer))
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ended = _beside_the_observer(tmp_path, monkeypatch, _FEW)
     assert ended.stdout.split() == ["16", "3", "True"], ended.stderr
 
 
-def test_workers_that_read_again_begin_with_those_of_the_script(tmp_path: Path):
+def test_workers_that_read_again_begin_with_those_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     pytest.importorskip("torch")
-    observer = Path(paceline.__file__).parent / "watch" / "observer"
-    words = (sys.executable, "-c", _BEGUN, str(observer))
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ended = _beside_the_observer(tmp_path, monkeypatch, _BEGUN)
     assert ended.stdout.split() == ["2", "True", "2"], ended.stderr
 
 
-def test_workers_of_a_trial_end_with_it(tmp_path: Path):
+def test_workers_of_a_trial_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("torch")
-    observer = Path(paceline.__file__).parent / "watch" / "observer"
-    words = (sys.executable, "-c", _STAYING, str(observer))
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ended = _beside_the_observer(tmp_path, monkeypatch, _STAYING)
     assert ended.stdout.strip() == "[0, 0]", ended.stderr
 
 
@@ -470,12 +478,11 @@ loop()
 """
 
 
-def test_what_tracing_adds_to_calls_is_no_time_of_a_statement(tmp_path: Path):
+def test_what_tracing_adds_to_calls_is_no_time_of_a_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     pytest.importorskip("torch")
-    (tmp_path / "train.py").write_text(_CALLING)
-    observer = Path(paceline.__file__).parent / "watch" / "observer"
-    words = (sys.executable, "train.py", str(observer))
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ended = _beside_the_observer(tmp_path, monkeypatch, _CALLING)
     # The generator goes on twice, and is called back to go on each time.
     assert ended.stdout.split() == ["2002", "True"], ended.stderr
 
@@ -501,6 +508,7 @@ for x in batches():
 """
 
 
+@pytest.mark.usefixtures("warm_scripts")
 def test_a_loop_without_a_loader_is_diagnosed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
@@ -552,6 +560,7 @@ def test_copies_of_pinned_memory_that_nothing_hides_are_named():
     assert (cause.kind, 1e3 * cause.step_s.mid) == ("copies", pytest.approx(9.0, rel=0.01))
 
 
+@pytest.mark.usefixtures("warm_scripts")
 @pytest.mark.parametrize("how", ["fed", "unfed"])
 def test_three_steps_of_an_imitated_gpu_are_recorded_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

@@ -152,12 +152,12 @@ main()
 
 
 def test_a_shell_script_is_watched_through(tmp_path: Path):
-    words = " ".join(script("plain.py", "4"))
-    shell = ("sh", "-c", f"echo begin; {words}; {words}; exit 7")
-    alone = plain(*shell)
-    seen, events = observed(tmp_path, *shell)
-    assert (seen.status, seen.out, seen.err) == (7, alone.out, alone.err)
-    assert [len(one.steps) for one in events.training] == [4, 4]
+    """In processes of their own, one with and one without a loop."""
+    words, short = (" ".join(script(name, "4")) for name in ("plain.py", "gone_at_once.py"))
+    alone = plain(*script("plain.py", "4"))
+    seen, events = observed(tmp_path, "sh", "-c", f"echo begin; {words}; {short}; exit 7")
+    assert (seen.status, seen.out, seen.err) == (7, b"begin\n" + alone.out, b"")
+    assert sorted(len(one.steps) for one in events.ranks) == [0, 4]
 
 
 def test_another_sitecustomize_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
