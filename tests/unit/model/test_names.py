@@ -181,18 +181,17 @@ def test_a_word_of_several_lists_what_to_choose_from(typed, choices):
     assert all(f"`{choice}`" in caught.value.hint for choice in choices)
 
 
-@pytest.mark.parametrize("word", words())
-def test_what_a_short_name_means_is_a_name(word):
+def test_what_a_short_name_means_is_a_name():
     """Every entry of the table, and every name that a reading offers instead."""
-    alias = words()[word]
-    offered = re.findall(r"`([^`… ]+)`", alias.reading)
-    for entry in (*alias.entry.split("|"), *offered):
-        scheme, _, name = entry.partition(":")
-        if scheme == "hf":
-            assert name in names_of("hub").written
-        elif scheme != "transformer":
-            assert entry_of(entry.rpartition(":")[2])
-    assert alias.reading
+    for word, alias in words().items():
+        assert alias.reading, word
+        offered = re.findall(r"`([^`… ]+)`", alias.reading)
+        for entry in (*alias.entry.split("|"), *offered):
+            scheme, _, name = entry.partition(":")
+            if scheme == "hf":
+                assert name in names_of("hub").written, word
+            elif scheme != "transformer":
+                assert entry_of(entry.rpartition(":")[2]), word
 
 
 def test_short_names_are_keys_and_hide_no_model():
