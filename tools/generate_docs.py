@@ -7,16 +7,18 @@ docstrings, the catalogue pages from the data files.
 from __future__ import annotations
 
 import inspect
+import io
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
 from scoreboard.quoted import scoreboard
@@ -24,6 +26,7 @@ from scoreboard.quoted import scoreboard
 import paceline
 from paceline.app.command_line import help_of
 from paceline.app.main import build_commands
+from paceline.app.main import main as run_verb
 from paceline.catalog.tables import shipped_catalog
 from paceline.reporting.screens.catalogs import device_table, offer_table
 from paceline.reporting.tables import markdown_table
@@ -151,15 +154,13 @@ def commands_shown(text: str) -> list[str]:
 
 def output_of(command: str) -> str:
     """The command as a reader would type it, and what it prints."""
-    ended = subprocess.run(
-        [sys.executable, "-m", *shlex.split(f"{command} {_DAY if ' plan ' in command else ''}")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tempfile.gettempdir(),
-        env={**os.environ, "COLUMNS": "100"},
-    )
-    return f"$ {command}\n{ended.stdout}{ended.stderr if ended.returncode else ''}".rstrip()
+    program, *words = shlex.split(f"{command} {_DAY if ' plan ' in command else ''}")
+    assert program == "paceline", command
+    out, talk = io.StringIO(), io.StringIO()
+    wide = mock.patch.dict(os.environ, COLUMNS="100")
+    with wide, chdir(tempfile.gettempdir()), redirect_stdout(out), redirect_stderr(talk):
+        status = run_verb(words)
+    return f"$ {command}\n{out.getvalue()}{talk.getvalue() if status else ''}".rstrip()
 
 
 def with_fresh_lists(index: str) -> str:

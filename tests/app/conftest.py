@@ -32,3 +32,22 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(status, captured.out, captured.err)
 
     return run_command
+
+
+class _Drawing:
+    """What draws charts, without drawing them."""
+
+    def vegalite_to_svg(self, spec: str) -> str:
+        return f"<svg><!--{spec}--></svg>"
+
+    def vegalite_to_png(self, spec: str, scale: float) -> bytes:
+        return spec.encode()
+
+    def javascript_bundle(self, script: str) -> str:
+        return script
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are their specifications."""
+    monkeypatch.setattr("paceline.reporting.charts.drawing._library", _Drawing)

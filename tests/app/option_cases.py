@@ -41,7 +41,10 @@ def _all(base: str, **values: str | None) -> dict[str, Case]:
 
 _PLAN = "plan mnist-cnn --cloud lambda --max-devices 1 --as-of 2026-11-20"
 _WIDE = "plan mnist-cnn --device a100,4090,mi250x --max-devices 2 --as-of 2026-11-20"
-_LLM = "plan llama-3-8b --task infer --rps 2 --cloud lambda --max-devices 1 --as-of 2026-11-20"
+_LLM = (
+    "plan llama-3-8b --task infer --rps 2 --cloud lambda --device h100 --max-devices 1"
+    " --as-of 2026-11-20"
+)
 _IMAGES = "plan mnist-cnn --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
 _PREDICT = "predict mnist-cnn --device a100 --batch 8"
 _TEXT = "predict gpt2 --device a100 --batch 4"
@@ -98,8 +101,9 @@ CASES: dict[str, dict[str, Case]] = {
         "--strategies": Case("plan gpt2 --cloud lambda --as-of 2026-11-20", "dp"),
         **_all(_WIDE, cooling_limit="50W", datacenter=None, spot=None, trust="hyperscaler"),
         **_all(_LLM, rps="20", prompt_tokens="2000", output_tokens="500", concurrency="2",
-               latency="9ms", ttft="40ms", memory_confidence="0.5", prefix_share="0.8",
+               latency="9ms", ttft="40ms", prefix_share="0.8",
                adapters="count=8,rank=16", speculate="draft=ngram,tokens=3,acceptance=0.6"),
+        "--memory-confidence": Case(_LLM.replace("h100", "a10"), "0.5"),
         "--tokens": Case("plan gpt2 --cloud lambda --max-devices 1 --as-of 2026-11-20", "1M"),
         "--seq": Case("plan gpt2 --cloud lambda --max-devices 1 --as-of 2026-11-20", "256"),
         "--image-size": Case("plan resnet50 --cloud lambda --max-devices 1", "112"),

@@ -191,8 +191,8 @@ def test_a_function_returns_what_the_command_line_prints(
     assert json.loads(paceline.to_json(call(), kind=printed["kind"])) == printed
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_and_an_export_are_the_same_files(elsewhere: Path) -> None:
-    pytest.importorskip("vl_convert")
     assert main(["report", "before", "--html", "typed.html"]) == 0
     assert paceline.report("before", Path("called.html")) == (Path("called.html"),)
     assert main(["export", "typed.csv", "--store", "before"]) == 0

@@ -95,10 +95,10 @@ _SCALARS = st.one_of(
 def test_a_plan_file_with_one_value_changed(
     plan_text: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    plan = yaml.safe_load(plan_text)
+    plan = yaml.load(plan_text, yaml.CSafeLoader)
     _change_one_value(plan, data)
     path = tmp_path_factory.mktemp("plan") / "plan.yaml"
-    path.write_text(yaml.safe_dump(plan), encoding="utf-8")
+    path.write_text(yaml.dump(plan, Dumper=yaml.CSafeDumper), encoding="utf-8")
     assert_refused(lambda: paceline.read_plan(path))
 
 
@@ -223,7 +223,7 @@ def test_rows_of_nonsense_are_answered_or_abstained_from(
 
 def _zip(members: dict[str, bytes], *, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as archive:
+    with zipfile.ZipFile(buffer, "w", compression, compresslevel=1) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return buffer.getvalue()

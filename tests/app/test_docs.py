@@ -97,33 +97,38 @@ def test_signatures_of_the_api_reference_are_python() -> None:
         ast.parse(f"{signature}: ...")
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_commands_on_a_page_have_verbs_and_options_that_exist(page: Path) -> None:
-    blocks = re.findall(r"```(?:sh|text)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    shown = re.findall(r"^(?:\$ )?paceline ([a-z].*?)(?:\s+#.*)?$", "\n".join(blocks), re.MULTILINE)
+def test_commands_on_a_page_have_verbs_and_options_that_exist() -> None:
     commands = build_commands()
-    assert [command for command in shown if unknown_words(commands, command)] == []
+    for page in _PAGES:
+        text = page.read_text(encoding="utf-8")
+        code = "\n".join(re.findall(r"```(?:sh|text)\n(.*?)```", text, re.DOTALL))
+        shown = re.findall(r"^(?:\$ )?paceline ([a-z].*?)(?:\s+#.*)?$", code, re.MULTILINE)
+        assert [command for command in shown if unknown_words(commands, command)] == [], page
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in _PAGES:
+        targets = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+        assert [target for target in targets if not (page.parent / target).exists()] == [], page
 
 
-@pytest.mark.parametrize("page", _CURRENT, ids=lambda page: str(page.relative_to(_ROOT)))
-def test_files_modules_and_targets_that_a_page_names_exist(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    code = [
-        "".join(parts) for parts in re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", text, re.DOTALL)
-    ]
-    files = re.findall(r"^(?:[a-z_]+/)+[a-z_]+\.(?:py|csv|toml|md)$", "\n".join(code), re.MULTILINE)
-    assert [name for name in files if not any(f"/{p}".endswith(f"/{name}") for p in _files())] == []
-    modules = re.findall(r"python -m ([a-z_.]+)", "\n".join(code))
-    assert [name for name in modules if not _is_tool(name)] == []
+def test_files_modules_and_targets_that_a_page_names_exist() -> None:
     makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = re.findall(r"^make ([a-z-]+)", "\n".join(code), re.MULTILINE)
-    assert [name for name in targets if f"\n{name}:" not in makefile] == []
+    for page in _CURRENT:
+        parts = re.findall(
+            r"```\w*\n(.*?)```|`([^`\n]+)`", page.read_text(encoding="utf-8"), re.DOTALL
+        )
+        code = "\n".join(map("".join, parts))
+        files = re.findall(r"^(?:[a-z_]+/)+[a-z_]+\.(?:py|csv|toml|md)$", code, re.MULTILINE)
+        assert [name for name in files if not _is_there(name)] == [], page
+        modules = re.findall(r"python -m ([a-z_.]+)", code)
+        assert [name for name in modules if not _is_tool(name)] == [], page
+        targets = re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)
+        assert [name for name in targets if f"\n{name}:" not in makefile] == [], page
+
+
+def _is_there(name: str) -> bool:
+    return any(f"/{path}".endswith(f"/{name}") for path in _files())
 
 
 @cache

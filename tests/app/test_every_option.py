@@ -91,7 +91,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], tmp_path: Path) -> None:
+def alone(
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, str], tmp_path: Path, undrawn: None
+) -> None:
     """Nothing kept on this machine, and pages whose pictures are their specifications."""
     monkeypatch.setenv("PACELINE_STORE", files["empty"])
     offers = tmp_path / "offers"
@@ -100,20 +102,6 @@ def alone(monkeypatch: pytest.MonkeyPatch, files: dict[str, str], tmp_path: Path
     for name in ("20261101T000000-001.csv", "20261102T000000-001.csv"):
         (offers / name).write_text(",".join(refreshed.COLUMNS) + "\n")
     (offers / "current").write_text("20261102T000000-001.csv\n")
-    monkeypatch.setattr("paceline.reporting.charts.drawing._library", _Drawing)
-
-
-class _Drawing:
-    """What draws charts, without drawing them."""
-
-    def vegalite_to_svg(self, spec: str) -> str:
-        return f"<svg><!--{spec}--></svg>"
-
-    def vegalite_to_png(self, spec: str, scale: float) -> bytes:
-        return spec.encode()
-
-    def javascript_bundle(self, script: str) -> str:
-        return script
 
 
 def _record(seconds: float) -> Record:

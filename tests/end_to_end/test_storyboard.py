@@ -117,13 +117,13 @@ def test_minute_3_a_model_of_ones_own_in_another_python(tmp_path: Path) -> None:
     assert "1,000,000 images × 10 epochs" in ended.stdout
 
 
-def test_minute_3_a_model_that_fails_shows_its_own_traceback(tmp_path: Path) -> None:
+def test_minute_3_a_model_that_fails_shows_its_own_traceback(tmp_path: Path, typed: Typed) -> None:
     (tmp_path / "mymodule.py").write_text("def build():\n    return open('weights.bin')\n")
-    ended = paceline(tmp_path, "plan", "mymodule:build", "--samples", "1M")
-    assert ended.returncode == 2
-    assert "mymodule.py" in ended.stderr
-    assert "weights.bin" in ended.stderr
-    assert ended.stderr.splitlines()[-1].startswith("hint: ")
+    status, _, talk = typed("plan", "mymodule:build", "--samples", "1M")
+    assert status == 2
+    assert "mymodule.py" in talk
+    assert "weights.bin" in talk
+    assert talk.splitlines()[-1].startswith("hint: ")
 
 
 def test_minute_5_batch_against_count_with_oom_cells(typed: Typed) -> None:
@@ -168,9 +168,9 @@ def test_minute_10_a_purchase_request(typed: Typed) -> None:
         assert heading in out
 
 
-def test_a_workload_file_is_planned_without_its_code(tmp_path: Path) -> None:
+def test_a_workload_file_is_planned_without_its_code(tmp_path: Path, typed: Typed) -> None:
     (tmp_path / "mymodule.py").write_text(_MODEL)
-    answered(tmp_path, "trace", "mymodule:build", "--save", "model.npz")
+    assert typed("trace", "mymodule:build", "--save", "model.npz")[0] == 0
     (tmp_path / "mymodule.py").unlink()
     ended = paceline(
         tmp_path, "plan", "model.npz", "--samples", "1M", "--epochs", "10", *_DAY,
@@ -179,11 +179,12 @@ def test_a_workload_file_is_planned_without_its_code(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_plan_becomes_launch_files(tmp_path: Path) -> None:
-    answered(tmp_path, "plan", "resnet50", "--deadline", "24h", *_DAY)
-    out = answered(
-        tmp_path, "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
+def test_a_plan_becomes_launch_files(tmp_path: Path, typed: Typed) -> None:
+    assert typed("plan", "resnet50", "--deadline", "24h", *_DAY)[0] == 0
+    status, out, _ = typed(
+        "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
     )
+    assert status == 0
     assert "start: sh deploy-torchrun/launch.sh" in out
     assert any((tmp_path / "deploy-torchrun").iterdir())
 

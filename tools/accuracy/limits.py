@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from scipy.stats import norm
 
 from accuracy.figures import Figure, errors, figure
 from accuracy.intervals import band
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.prediction.uncertainty.intervals import Z_80
 
 _SHAPE = ["source_name", "m", "n", "k"]
@@ -65,22 +65,28 @@ class InsideAtBest:
 def inside_at_best(wide: pd.DataFrame) -> InsideAtBest:
     """What an exact width could reach on these steps, as of `accuracy.intervals.with_widths`."""
     over_width = (wide.residual / wide.width).groupby(wide.fold)
-    inside = np.array([num_inside(over_width, factor) for factor in _FACTORS])
+    sizes = [np.sort(np.abs(values.to_numpy())) for _, values in over_width]
+    inside = num_inside(sizes, _FACTORS)
     best = int(np.argmax(inside))
     between = float(over_width.median().var())
     share = between / (between + float(over_width.var().mean()))
     return InsideAtBest(
-        num_folds=over_width.ngroups, num_inside=num_inside(over_width, 1.0),
+        num_folds=over_width.ngroups, num_inside=int(num_inside(sizes, np.ones(1))[0]),
         most_inside=int(inside[best]), factor=float(_FACTORS[best]),
         share_between=share, expected_frac=expected_inside(share),
     )  # fmt: skip
 
 
-def num_inside(over_width: Any, factor: float) -> int:
-    """Groups of errors over widths of which times this factor covers as much as it should."""
-    covered = over_width.agg(lambda values: (values.abs() <= factor).mean())
-    bands = np.array([band(count) for count in over_width.size()])
-    return int(((covered >= bands[:, 0]) & (covered <= bands[:, 1])).sum())
+def num_inside(sizes: Sequence[FloatArray], factors: FloatArray) -> IntArray:
+    """Groups of which widths times each factor cover as much as they should.
+
+    Args:
+        sizes: Of each group, absolute errors over widths in order.
+    """
+    bands = np.array([band(len(one)) for one in sizes])
+    covered = np.array([np.searchsorted(one, factors, side="right") / len(one) for one in sizes])
+    is_inside = (covered >= bands[:, :1]) & (covered <= bands[:, 1:])
+    return is_inside.sum(axis=0)
 
 
 def expected_inside(share_between: float) -> float:

@@ -112,7 +112,7 @@ def test_rf_detr_has_the_operations_of_its_release(name, published):
     assert workload.passes[0].graph.ops.flop.sum() == pytest.approx(published, rel=0.01)
 
 
-@pytest.mark.parametrize("task", ["train", "infer"])
+@pytest.mark.parametrize("task", [pytest.param("train", marks=pytest.mark.slow), "infer"])
 def test_a_segmenter_draws_what_a_text_names(task):
     """SAM 3: nearly all its work is that of an encoder on 72×72 patches of the picture."""
     workload = trace_here("hf:sam3", task=task)

@@ -144,7 +144,7 @@ def test_a_side_that_the_layers_do_not_take_is_refused(entry: str, side: int, ow
 
 
 def test_the_side_of_the_release_changes_nothing() -> None:
-    for entry, side in (("published_diffusion:sd2", 768), ("published_images:flux1", 1024)):
+    for entry, side in (("published_diffusion:sd2", 768), ("published_images:pixart_sigma", 1024)):
         usual, same = (trace_here(entry, task="infer", image_size=s) for s in (None, side))
         assert flop(usual) == flop(same)
         assert usual.input_description == same.input_description == f"pictures of {side}×{side}"
@@ -199,7 +199,7 @@ def test_what_has_no_length_is_told_none() -> None:
 
 
 def test_the_text_beside_a_sound_is_told_as_a_text() -> None:
-    both = trace_here("hf:whisper-small", task="infer")
+    both = trace_here("hf:whisper-tiny", task="infer")
     assert both.input_description == "30 s of sound (3000 frames of 80)"
     assert both.length_name == "length of the text"
     assert trace_here("hf:bert-base", task="infer").length_name == "sequence length"

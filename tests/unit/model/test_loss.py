@@ -1,7 +1,5 @@
 """Logits whole in FP32, in one kernel, or never whole: bytes counted by hand."""
 
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from paceline.model.graph.costs import Configuration, Loss, LoweredPass
 from paceline.model.graph.graph import OpKind, Owner, monomials
 from paceline.model.lowering import lifetimes, lower
 from paceline.model.reading.load import load_workload
+from warm_workers import WORKERS
 
 BATCH, SEQ, WORDS, HIDDEN = 8, 512, 50257, 768
 TOKENS = BATCH * SEQ
@@ -81,7 +80,7 @@ def test_as_many_tensors_of_tokens_by_words_as_the_loss_needs(
 def test_real_pytorch_holds_as_many_bytes_of_logits_as_is_counted() -> None:
     """Trainers' losses as they are written: whole, in one kernel; narrow logits, wide, shifted."""
     script = Path(__file__).parent / "logits_alive.py"
-    printed = subprocess.check_output([sys.executable, str(script), "2", "200", "64"], text=True)
+    printed = WORKERS.run_script(script, "2", "200", "64").stdout
     real = {name: values for name, *values in map(str.split, printed.splitlines())}
     for name, forms in {
         "wide": ("wide", "fused-wide"),

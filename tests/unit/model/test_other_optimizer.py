@@ -68,8 +68,12 @@ def same(left, right):
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_step_with_another_optimizer_is_the_step_traced_with_it(entry):
-    traced = {name: trace_here(entry, optimizer=name) for name in optimizer_names()}
-    for start in ("sgd", "adamw", "adamw-8bit"):
+    """Every optimizer on the last one, and on each of the others every third."""
+    starts = ("sgd", "adamw", "adamw-8bit")
+    number = ENTRIES.index(entry)
+    some = optimizer_names() if number == 3 else (*starts, *list(optimizer_names())[number::3])
+    traced = {name: trace_here(entry, optimizer=name) for name in some}
+    for start in starts:
         for name, expected in traced.items():
             rewritten = with_optimizer(traced[start], name)
             assert rewritten.optimizer == name

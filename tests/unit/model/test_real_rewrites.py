@@ -1,6 +1,7 @@
 """Rewrites against what they stand for: real training on this CPU, run that way, within 2 %."""
 
 import warnings
+from functools import cache
 
 import pytest
 import torch
@@ -43,12 +44,17 @@ def real_bytes(build, inputs, make_optimizer=AdamW, batch=BATCH, **settings):
         return peak_bytes(build, lambda: inputs(batch), cross_entropy, make_optimizer, **settings)
 
 
-def predicted_bytes(build, inputs, optimizer="adamw", batch=BATCH, **settings):
+@cache
+def graph_of(build, inputs, optimizer):
     job = Job(build(), inputs)
     job.optimizer = optimizer
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        graph = load_workload(job).passes[0].graph
+        return load_workload(job).passes[0].graph
+
+
+def predicted_bytes(build, inputs, optimizer="adamw", batch=BATCH, **settings):
+    graph = graph_of(build, inputs, optimizer)
     configuration = Configuration(
         precision="fp32", platform="cpu", optimizer_kernel="plain", **settings
     )
@@ -187,18 +193,16 @@ def frozen_densenet():
     return model
 
 
-@pytest.mark.parametrize("batch", [4, 32])
-def test_a_trained_head_on_dense_blocks(batch, monkeypatch):
+def test_a_trained_head_on_dense_blocks(monkeypatch):
     """What a layer joins of those before it is alive until the layer is done with it."""
     scratch = (*profiled_memory._KERNELS["cpu"], "aten::mkldnn_convolution")
     monkeypatch.setitem(profiled_memory._KERNELS, "cpu", scratch)
-    pictures = images(64)
-    real = real_bytes(frozen_densenet, pictures, batch=batch)
-    predicted = predicted_bytes(
-        torchvision("densenet121"), pictures, batch=batch, frozen=("features",)
-    )
-    assert predicted == pytest.approx(real, rel=0.02)
-    assert predicted == pytest.approx(predicted_bytes(frozen_densenet, pictures, batch=batch))
+    pictures, dense = images(64), torchvision("densenet121")
+    for batch in (4, 32):
+        real = real_bytes(frozen_densenet, pictures, batch=batch)
+        predicted = predicted_bytes(dense, pictures, batch=batch, frozen=("features",))
+        assert predicted == pytest.approx(real, rel=0.02)
+        assert predicted == pytest.approx(predicted_bytes(frozen_densenet, pictures, batch=batch))
 
 
 OPTIMIZERS = {

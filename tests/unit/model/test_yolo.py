@@ -65,7 +65,7 @@ MASKS = {
 
 
 #: Sizes between the smallest and the largest differ in nothing but two factors: slow tests.
-_BETWEEN = re.compile(r"yolo(v\d+|\d+)[sml]u?(-\w+)?")
+_BETWEEN = re.compile(r"yolo(v\d+|\d+)[smlbc]u?(-\w+)?")
 
 
 def _ends(names):
@@ -159,8 +159,13 @@ def test_a_drawer_of_masks_has_the_parameters_and_operations_of_its_release(name
     assert flop + 3 * transposed == pytest.approx(published, rel=0.02)
 
 
-@pytest.mark.parametrize("task", ["train", "infer"])
-@pytest.mark.parametrize("name", ["yolov5n", "yolov9t", "yolov10n", "yolo12n", "yolo11n-seg"])
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("yolov5n", "infer"), ("yolov9t", "train"), ("yolov10n", "train"), ("yolo12n", "infer"),
+        ("yolo11n-seg", "train"), ("yolo11n-seg", "infer"),
+    ],
+)  # fmt: skip
 def test_a_network_is_traced_by_its_bare_name_as_pictures(name, task):
     workload = trace_here(f"published_yolo:{name}", task=task)
     assert workload.sample_unit == "images"

@@ -105,7 +105,9 @@ def orders(pp: int, count: int, recompute: str) -> list[Schedule]:
     ]
 
 
-@pytest.mark.parametrize(("num_devices", "global_batch"), [(4, 4), (8, 8), (8, 2)])
+@pytest.mark.parametrize(
+    ("num_devices", "global_batch"), [pytest.param(4, 4, marks=pytest.mark.slow), (8, 8), (8, 2)]
+)
 def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
     num_devices: int, global_batch: int
 ) -> None:

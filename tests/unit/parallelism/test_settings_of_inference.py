@@ -27,7 +27,7 @@ from paceline.simulation.simulator import simulate
 
 #: Items, profiles, and strategies whose ranks share the model.
 MODELS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
-    "gpt2": (8, ("vllm", "torch"), ("tp2",)),
+    "gpt2": (8, ("vllm",), ("tp2",)),
     "llama-3-8b": (4, ("vllm",), ("tp2", "tp8")), "mixtral-8x7b": (4, ("vllm",), ("tp8",)),
     "resnet50": (64, ("torch",), ("tp2",)), "t5-base": (8, ("torch",), ("tp2",)),
     "sd15-unet": (8, ("torch",), ("tp2", "cp2", "cp2+ulysses2")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ FOLDER = Path(__file__).parents[3] / "examples" / "goals"
 FILES = sorted(path for path in FOLDER.glob("*.yaml") if "machines" not in path.name)
 
 
+@cache
 def planned(path):
     scenario = read_scenario(path)
     facts = [Path(scenario.facts_file)] if scenario.facts_file else []

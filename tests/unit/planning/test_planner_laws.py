@@ -43,13 +43,22 @@ LISTED = {"priced_on": TODAY, "status": "listed"}
 MAX_DEVICES = {
     "llama-3-8b": 16, "mixtral-8x7b": 64, "llama-3-70b": 64, "llama-3.1-405b": 512,
 }  # fmt: skip
-#: One of each kind in every run, the rest of the zoo in the slow one.
+#: One of each kind; the rest of the zoo runs in the slow tests.
 CORE = {
     "alexnet", "bert-base", "dcgan", "dlrm", "gpt2", "lstm", "mnist-cnn", "ppo", "resnet50", "unet",
 }  # fmt: skip
 MODELS = [
     name if name in CORE else pytest.param(name, marks=pytest.mark.slow) for name in zoo_names()
 ]
+
+
+def models(number):
+    """Of a law by its number: every other kind in every run, all of them in the slow one."""
+    kept = sorted(CORE)[number % 2 :: 2]
+    slow = pytest.mark.slow
+    return [name if name in kept else pytest.param(name, marks=slow) for name in zoo_names()]
+
+
 ONE_DEVICE = [
     model
     for model in MODELS
@@ -105,7 +114,7 @@ def best_or_none(name, **goal):
         return None
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models(0))
 def test_cost_does_not_rise_as_the_deadline_loosens(name):
     """Beyond what tells nothing apart: the one that a tighter deadline takes is no better."""
     fastest = planned(name, objective="time").choices[0].time_s.high
@@ -118,7 +127,7 @@ def test_cost_does_not_rise_as_the_deadline_loosens(name):
     assert costs[-1] is not None
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models(1))
 def test_time_does_not_rise_with_the_budget(name):
     cheapest = planned(name).choices[0].cost_usd.high
     times = [
@@ -130,7 +139,7 @@ def test_time_does_not_rise_with_the_budget(name):
     assert times[-1] is not None
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models(1))
 def test_nothing_on_the_list_is_dominated(name):
     """By what is as fast or faster, as cheap or cheaper, and one of both by what matters."""
     for goal in ({}, {"deadline_s": 86_400.0 * 7}, {"budget_usd": 3000.0}):
@@ -147,7 +156,7 @@ def test_nothing_on_the_list_is_dominated(name):
             )
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models(0))
 def test_adding_an_offer_never_worsens_the_best(name):
     offers = catalog().offers
     best = []
@@ -212,13 +221,13 @@ def test_plan_and_predict_agree(name):
         assert memory == choice.memory_bytes.mid
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models(0))
 def test_a_plan_read_back_is_the_same(name):
     plan = planned(name, deadline_s=1e10)
     assert load_plan(dump_plan(plan)) == plan
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", models(1))
 def test_no_first_place_rests_on_an_old_price_while_a_fresh_one_exists(name):
     plan = planned(name)
     offers = {offer.name: offer for offer in catalog().offers}

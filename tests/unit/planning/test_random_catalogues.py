@@ -63,18 +63,6 @@ def best(offers, **goal):
 
 
 @EXAMPLES
-@given(catalogues(), st.floats(min_value=0.3, max_value=1.0))
-def test_a_cheaper_equal_offer_never_raises_cost(offers, factor):
-    copies = [
-        replace(offer, name=f"{offer.name}-copy", usd_per_hour=factor * offer.usd_per_hour)
-        for offer in offers[:1]
-    ]
-    before = best(offers)
-    assume(before is not None)
-    assert not is_told_less(before.cost_usd, best((*offers, *copies)).cost_usd, matters=MATTERS_USD)
-
-
-@EXAMPLES
 @given(catalogues(), st.data())
 def test_the_order_of_offers_does_not_matter(offers, data):
     shuffled = data.draw(st.permutations(offers))
