@@ -33,7 +33,8 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 
 # Laws that compare what is asked alone with what is asked beside others.
 NUMERIC := tests/unit/prediction tests/unit/simulation tests/unit/parallelism/test_roads.py \
-	tests/unit/planning/test_pinned.py tests/unit/planning/test_planner_laws.py
+	tests/unit/planning/test_pinned.py \
+	tests/unit/planning/test_planner_laws.py::test_plan_and_predict_agree
 
 test-kernels: $(TEST_VENV)/.paceline  ## The numeric tests again, by kernels of an older processor
 	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest -n 2 --dist loadfile -m "$(USUAL)" $(NUMERIC)

@@ -60,6 +60,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     bought = (scenarios / "purchases.toml").read_text()
     rented = bought.replace("runpod/1x GeForce RTX 4090", "campus/x1-4")
     (folder / "own_purchases.toml").write_text(rented)
+    phases = (scenarios / "lifecycle.yaml").read_text().partition("serve:")[0]
+    (folder / "lifecycle.yaml").write_text(phases.replace("machines/", f"{scenarios}/machines/"))
     shared = (scenarios / "pool.yaml").read_text().replace("a100:", "Acme X1 80GB:")
     (folder / "own_pool.yaml").write_text(shared)
     heads, rows = "arrival_s,prompt_tokens,output_tokens\n", ("0,100,20\n", "1,300,40\n")
@@ -84,7 +86,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "lab": str(ROOT / "docs/how-to/examples/lab.toml"),
         "purchases": str(scenarios / "purchases.toml"),
         "pool": str(scenarios / "pool.yaml"),
-        "lifecycle": str(scenarios / "lifecycle.yaml"),
         "empty": str(folder / "empty"),
         "quotes": str(ROOT / "tests/unit/catalog/feeds/skypilot_nebius.csv"),
     }

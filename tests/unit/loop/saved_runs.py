@@ -103,9 +103,10 @@ def run(ranks: int, folder: Path, out: Path, **options) -> list[int]:
 
 def launch(ranks: int, target, *args) -> list[int]:
     """Run a function in so many joined processes; their exit statuses."""
-    # Forked from a process of one thread that has loaded torch: loading it takes seconds.
+    # Forked from a process of one thread that has loaded torch, and what an optimizer loads as it
+    # is made: both take seconds.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "torch.distributed.checkpoint"])
+    context.set_forkserver_preload([__name__, "torch.distributed.checkpoint", "torch._dynamo"])
     with tempfile.TemporaryDirectory() as met:
         processes = [
             context.Process(target=_process, args=(rank, ranks, f"{met}/met", target, args))

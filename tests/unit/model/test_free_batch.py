@@ -33,7 +33,8 @@ def totals(workload, batch, seq):
 @pytest.mark.parametrize(
     ("entry", "task", "batch", "seq"),
     [
-        ("torchvision:resnet18", "train", 64, 1), ("bert-base", "train", 32, 128),
+        ("torchvision:resnet18", "train", 64, 1),
+        pytest.param("bert-base", "train", 32, 128, marks=pytest.mark.slow),
         ("gpt2", "train", 8, 512), ("gpt2", "infer", 8, 512), ("lstm", "train", 64, 200),
         ("dcgan", "train", 128, 1), ("vae", "train", 128, 1), ("ppo", "train", 32, 1),
         ("dqn", "train", 32, 1), ("dlrm", "train", 2048, 1), ("gnmt", "train", 64, 50),

@@ -1,5 +1,7 @@
 """Rewrites against what they claim, and against models that were built that way."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -55,6 +57,11 @@ def test_freezing_is_what_tracing_a_frozen_model_gives():
     assert ours[1].sum() == pytest.approx(theirs[1].sum(), rel=0.01)
 
 
+@cache
+def traced(entry):
+    return trace_here(entry)
+
+
 def traced_with_frozen(entry, patterns):
     """The graph of a model whose modules a user froze by ``requires_grad_(False)``."""
     subject = worker("torch_entries.subjects").build_subject({"entry": entry})
@@ -97,12 +104,12 @@ def totals(one, batch=16, seq=64):
         ("lstm", ("recurrent",)),
     ],
 )
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_frozen_part_costs_what_tracing_it_frozen_gives(entry, patterns, precision):
-    whole, given = trace_here(entry), traced_with_frozen(entry, patterns)
-    ours = lower(whole.passes[0].graph, Configuration(precision=precision, frozen=patterns))
-    theirs = lower(given.passes[0].graph, Configuration(precision=precision))
-    assert totals(ours) == pytest.approx(totals(theirs), rel=1e-3)
+def test_a_frozen_part_costs_what_tracing_it_frozen_gives(entry, patterns):
+    whole, given = traced(entry), traced_with_frozen(entry, patterns)
+    for precision in ("fp32", "bf16"):
+        ours = lower(whole.passes[0].graph, Configuration(precision=precision, frozen=patterns))
+        theirs = lower(given.passes[0].graph, Configuration(precision=precision))
+        assert totals(ours) == pytest.approx(totals(theirs), rel=1e-3), precision
 
 
 def test_what_stays_trained_can_be_named_instead():
@@ -204,11 +211,11 @@ def traced_with_adapters(entry, patterns, rank):
         ("hf:bert-tiny", ("*.query", "*.value")),
         ("timm:vit_tiny_patch16_224", ("*.qkv",)),
         ("timm:vit_tiny_patch16_224", ("blocks.*",)),
-        ("hf:smollm2-135m", ("*.q_proj", "*.v_proj")),
+        pytest.param("hf:smollm2-135m", ("*.q_proj", "*.v_proj"), marks=pytest.mark.slow),
     ],
 )
 def test_adapters_cost_what_tracing_them_gives(entry, patterns):
-    whole, given = trace_here(entry), traced_with_adapters(entry, patterns, rank=8)
+    whole, given = traced(entry), traced_with_adapters(entry, patterns, rank=8)
     settings = {"lora_rank": 8, "lora_modules": patterns}
     ours = lower(whole.passes[0].graph, Configuration(precision="fp32", **settings))
     theirs = lower(given.passes[0].graph, Configuration(precision="fp32"))
