@@ -5,6 +5,7 @@ import pytest
 from paceline.errors import UnknownNameError
 from paceline.model.names.lookup import entry_of, reading_of
 from paceline.model.names.published_names import published_entry, without_target
+from paceline.model.reading.load import load_workload
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,42 @@ def test_a_line_with_conditions_is_not_meant_by_a_name_alone():
     assert published_entry("swin-t-of-nobody") is None
     assert without_target("bert-99.9") == "bert"
     assert published_entry("bert-99") == "published:bert_squad_large"
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "deepseek-v3.9", "deepseek-coder-33b-77b", "baichuan2-13b-77b", "chroma2",
+        "qwen-image-2", "omnigen2", "auraflow-9.5", "bertweet-base9", "hunyuanvideo-1.5",
+    ],
+)  # fmt: skip
+def test_another_version_or_size_behind_a_known_name_is_not_taken_for_it(typed: str) -> None:
+    with pytest.raises(UnknownNameError):
+        entry_of(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "known"),
+    [
+        ("deepseek-v3-0324", "deepseek-v3"),
+        ("deepseek-v3.1", "deepseek-v3"),
+        ("bge-large-en-v1.5", "bge-large"),
+        ("phi-3-medium-128k-instruct", "phi-3-medium"),
+        ("chroma1-hd", "chroma"),
+        ("LTX-Video-0.9.8-13B-distilled", "LTX-Video-0.9.8-13B"),
+        ("LTX-Video-0.9.5", "LTX-Video-0.9.1"),
+    ],
+)
+def test_another_release_of_a_size_is_that_size(typed: str, known: str) -> None:
+    assert entry_of(typed) == entry_of(known)
+
+
+def test_the_larger_of_two_films_is_no_smaller() -> None:
+    small, large = (entry_of(f"LTX-Video-{name}") for name in ("0.9.8-2B", "0.9.8-13B"))
+    assert "hidden=2048" in small
+    assert "hidden=4096" in large
+
+
+@pytest.mark.parametrize("typed", ["llava-next", "openvla-7b", "pixtral-12b-2409"])
+def test_a_model_that_is_answered_by_its_language_part_says_so(typed: str) -> None:
+    assert "language model" in load_workload(typed, task="infer").reading

@@ -12,11 +12,14 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import OpKind, monomials
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import OpKind, Phase, monomials
 from paceline.model.graph.workload import Workload
+from paceline.model.lowering import lower
+from paceline.model.ops.optable import variants
 from paceline.model.reading.load import load_workload
 from paceline.model.reading.worker import reported_error
+from paceline.model.table_updates import written_updates
 
 _functional = nn.functional
 
@@ -293,16 +296,59 @@ def test_the_gradient_of_a_gradient_has_finite_arithmetic() -> None:
     assert 0 < _flop(load_workload(_Penalty())) < 16 * 100_000
 
 
-def test_sparse_gradients_are_refused_with_a_way_out() -> None:
-    class Words:
-        model = nn.Embedding(50, 8, sparse=True)
+class _Clicks(nn.Module):
+    """Ids looked up in a table by a sum of rows, and in another one by one."""
 
-        def inputs(self, batch: int) -> torch.Tensor:
-            return torch.randint(0, 50, (batch,))
+    def __init__(self, *, is_sparse: bool) -> None:
+        super().__init__()
+        self.bags = nn.EmbeddingBag(300_000, 16, sparse=is_sparse, mode="sum")
+        self.rows = nn.Embedding(100_000, 16, sparse=is_sparse)
 
-    with pytest.raises(InvalidInputError, match="sparse") as caught:
-        load_workload(Words())
-    assert "without `sparse=True`" in caught.value.hint
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        read: torch.Tensor = self.bags(ids) + self.rows(ids[:, 0])
+        return read
+
+
+class _ClickJob:
+    """With a loss of its own, and perhaps an optimizer."""
+
+    kind = "features"
+
+    def __init__(self, model: nn.Module, optimizer: type[Any] | None = None) -> None:
+        self.model = model
+        if optimizer is not None:
+            self.optimizer = optimizer(model.parameters(), lr=0.1)
+
+    def inputs(self, batch: int) -> torch.Tensor:
+        return torch.zeros(batch, 4, dtype=torch.long)
+
+    def loss(self, output: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        return output.sum()
+
+
+def test_gradients_of_rows_move_rows_alone() -> None:
+    batch, row_bytes = 64, 16 * 4
+    moved = []
+    for is_sparse in (True, False):
+        graph = load_workload(_ClickJob(_Clicks(is_sparse=is_sparse), torch.optim.SGD))
+        graph = graph.passes[0].graph
+        assert written_updates(graph) == ("sparse" if is_sparse else "dense")
+        costs = lower(graph, Configuration(precision="fp32")).costs
+        late = costs.phase == Phase.OPTIMIZER
+        moved.append(float(costs.moved_bytes(monomials([batch], [1.0]))[0][late].sum()))
+    assert moved[0] < 20 * batch * 5 * row_bytes
+    assert moved[1] >= 3 * 400_000 * row_bytes
+
+
+@pytest.mark.parametrize(
+    ("declared", "name"),
+    [(torch.optim.SGD, "sgd"), (torch.optim.Adagrad, "adagrad"), (torch.optim.SparseAdam, "adam")],
+)
+def test_a_declared_optimizer_updates_a_model_with_a_loss_of_its_own(
+    declared: type[Any], name: str
+) -> None:
+    ops = load_workload(_ClickJob(_Clicks(is_sparse=True), declared)).passes[0].graph.ops
+    assert set(ops.variant[ops.kind == OpKind.OPTIMIZER]) == {variants()["OPTIMIZER", name]}
 
 
 @pytest.mark.parametrize(

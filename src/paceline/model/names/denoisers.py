@@ -12,7 +12,7 @@ import re
 from functools import cache
 from typing import Literal, cast
 
-from paceline.model.names.spelling import without_owner
+from paceline.model.names.spelling import of_one_size, without_owner
 from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
@@ -78,7 +78,7 @@ def denoiser_of(name: str) -> Denoiser | None:
 
 @cache
 def _families() -> tuple[tuple[re.Pattern[str], Denoiser], ...]:
-    return tuple((re.compile(row["name"]), _family(row)) for row in _rows())
+    return tuple((of_one_size(row["name"]), _family(row)) for row in _rows())
 
 
 def _rows() -> tuple[dict[str, str], ...]:

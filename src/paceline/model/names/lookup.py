@@ -202,6 +202,21 @@ def reading_of(typed: str) -> str:
     return f"`{typed}` is taken as `{guessed.removeprefix('hf:')}`" if guessed else ""
 
 
+def told_reading(typed: str) -> str:
+    """`reading_of`, and beside it what is known of a release that is answered as another model.
+
+    >>> told_reading("openvla-7b")
+    '`openvla-7b` is taken as `llama-2-7b`: the language model; images enter as tokens'
+    """
+    reading = reading_of(typed)
+    if reading or zoo_entry(typed) or hub_entry(typed):
+        return reading
+    alike = next(filter(None, map(_alike, plainer(typed))), None)
+    if alike is None or not alike["reading"]:
+        return ""
+    return f"`{typed}` is taken as `{alike['entry'].removeprefix('hf:')}`: {alike['reading']}"
+
+
 def _short_entry(typed: str) -> str | None:
     """What is meant by a word that people use for a model of several sizes.
 
@@ -321,15 +336,15 @@ def spelled_entry(name: str) -> str | None:
 def hub_row(plain: str) -> dict[str, str] | None:
     """The ``entry`` of an undecorated name, with the length its ``seq`` says; None if unknown."""
     entry = names_of("numbers").written.get(plain) or names_of("hub").written.get(plain)
-    return {"entry": entry, "seq": ""} if entry else _alike(plain)
+    return {"entry": entry, "seq": "", "reading": ""} if entry else _alike(plain)
 
 
 @lru_cache(maxsize=8192)
 def _alike(plain: str) -> dict[str, str] | None:
     """What has the sizes of another model, or is another spelling of its name."""
     for pattern, alias in patterns():
-        if match := re.fullmatch(pattern, plain, re.IGNORECASE):
-            return {"entry": match.expand(alias.entry), "seq": alias.seq}
+        if match := pattern.fullmatch(plain):
+            return {"entry": match.expand(alias.entry), "seq": alias.seq, "reading": alias.reading}
     return None
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Literal
 
 from paceline.errors import UnknownNameError, close_names
-from paceline.model.names.spelling import name_key, plainer
+from paceline.model.names.spelling import name_key, of_one_size, plainer
 from paceline.shipped import read_as, shipped_rows
 from paceline.values import dataclass
 
@@ -159,10 +159,12 @@ def words() -> Mapping[str, Alias]:
 
 
 @cache
-def patterns() -> tuple[tuple[str, Alias], ...]:
+def patterns() -> tuple[tuple[re.Pattern[str], Alias], ...]:
     """Aliases by a regular expression of a plain name, in the order of their table."""
     rows = shipped_rows("model", "aliases.csv")
-    return tuple((row["pattern"], read_as(Alias, row)) for row in rows if row["pattern"])
+    return tuple(
+        (of_one_size(row["pattern"]), read_as(Alias, row)) for row in rows if row["pattern"]
+    )
 
 
 def _names(name: str, origin: Origin) -> tuple[str, ...]:

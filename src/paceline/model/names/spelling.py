@@ -19,6 +19,11 @@ _SAME_SIZES = re.compile(
 )
 #: The point of a size in a name that may hold none: ``1_8b``.
 _POINT_OF_SIZE = re.compile(r"(?<=\d)_(?=\d+b\b)")
+#: The open end of a pattern, and what it may not be: more digits, a version, another size.
+_OPEN_END = re.compile(r"\.\*(?=$|\|)")
+_VERSION = r"\d{1,2}(?![\dkp])|[-_. ]\d{1,2}(?:\.\d+)?(?![\w.])"
+_SIZE = r".*(?<![a-z\d.])\d+(?:\.\d+)?b(?![a-z])"
+_NO_OTHER = f"(?!{_VERSION}|{_SIZE}).*"
 #: What may follow a word for a model, and says no more.
 _NOUN = re.compile(r"(model|network|classifier|architecture)s?$")
 
@@ -54,6 +59,15 @@ def reads_only(name: str) -> bool:
     (True, True, False)
     """
     return _READERS.search(name) is not None
+
+
+def of_one_size(pattern: str) -> re.Pattern[str]:
+    """A pattern of names whose open end takes no other version or size.
+
+    >>> [bool(of_one_size("bart-base.*").fullmatch(f"bart-base{end}")) for end in ("-cnn", "-77b")]
+    [True, False]
+    """
+    return re.compile(_OPEN_END.sub(lambda _: _NO_OTHER, pattern), re.IGNORECASE)
 
 
 def without_owner(name: str) -> str:

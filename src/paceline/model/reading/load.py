@@ -15,7 +15,7 @@ from paceline.model.graph.polynomial import GrowthError
 from paceline.model.graph.sides import input_bytes
 from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload
-from paceline.model.names.lookup import entry_of, reading_of
+from paceline.model.names.lookup import entry_of, told_reading
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
 from paceline.model.names.spelling import name_key, reads_only
 from paceline.model.names.zoo_facts import ZooFacts, zoo_facts
@@ -356,7 +356,7 @@ def _meant(typed: str, workload: Workload) -> Workload:
         shown = shown.removeprefix(f"{room}:")
     if is_same:
         return replace(workload, title=typed + shown.removeprefix(name) if name in shown else shown)
-    return replace(workload, title=f"{typed} (as {shown})", reading=reading_of(typed))
+    return replace(workload, title=f"{typed} (as {shown})", reading=told_reading(typed))
 
 
 def _check_side(workload: Workload, entry: str, image_size: int | None) -> None:

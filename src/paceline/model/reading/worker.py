@@ -373,7 +373,7 @@ _HINTS: Mapping[str, str] = {
     "no-inputs": "return the model with an example batch, `return model, x`, or an object with "
     "`model` and `inputs` (a function of batch and length)",
     "no-backward": "call `loss.backward()` in it, or return the loss",
-    "sparse": "make its embeddings without `sparse=True`, and its matrices dense or as edges",
+    "sparse": "make its matrices dense, or pass them as edges",
     "endless": "its end depends on values, which a trace has not: run the loop a fixed number of "
     "times, as many as it takes on average",
     "bad-phase": "write (name, how often per step, function of model and inputs), and a fourth "

@@ -69,11 +69,13 @@ class GradientProfile:
         filled = np.cumsum(tensor_bytes)[ends]
         starts = np.concatenate([[0.0], filled[:-1]])
         kept = distinct(np.linspace(0, len(ends) - 1, _MAX_MOMENTS).round().astype(int))
+        # Gradients of rows alone have no tensor of their own.
+        whole = filled[-1] or 1.0
         return cls(
             time_frac=ready_frac[ends][kept],
-            left_frac=1.0 - starts[kept] / filled[-1],
+            left_frac=1.0 - starts[kept] / whole,
             num_buckets=len(ends),
-            last_frac=float(1.0 - starts[-1] / filled[-1]),
+            last_frac=float(1.0 - starts[-1] / whole),
         )
 
 

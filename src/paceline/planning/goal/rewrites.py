@@ -116,7 +116,7 @@ def table_words(workload: Workload, rewrite: str) -> str:
         return ""
     when = "within the backward pass" if how == "fused" else "after it, from sparse gradients"
     return (
-        f"tables are updated by the rows that were read, {when}, as its published trainer does "
+        f"tables are updated by the rows that were read, {when}, as its trainer does "
         "(change with --rewrite table_updates=dense)"
     )
 

@@ -64,7 +64,8 @@ class Subject:
         self.shape = shape
         self.has_seq = kind in ("text", "language") if has_seq is None else has_seq
         self.is_generator = kind == "language" and isinstance(model, zoo.Transformer)
-        self.optimizers = ()
+        self.declared = self.optimizers = ()
+        self.twins = {}
         self.optimizer = ""
 
     def passes(self, task):
@@ -117,7 +118,14 @@ class Subject:
         output = self.call(inputs)
         loss = total_loss(self.loss(output, inputs))
         loss.backward()
-        recorder.optimizer_step(self.optimizer, self.model.parameters())
+        self._update(recorder)
+
+    def _update(self, recorder):
+        """One update by every optimizer that is declared; by the job's where none is."""
+        for optimizer in self.declared:
+            recorder.recorded_step(optimizer, self.twins)()
+        if not self.declared:
+            recorder.optimizer_step(self.optimizer, self.model.parameters())
 
     def _forward(self, _recorder, inputs):
         self.call(inputs)
@@ -136,8 +144,9 @@ class _UserSubject(Subject):
         given = getattr(workload, "optimizer", None)
         if isinstance(given, str):
             self.optimizer = given
-        originals, self._twins = getattr(workload, "originals", ((), {}))
-        self.optimizers = (*optimizers_of(workload), *originals)
+        originals, self.twins = getattr(workload, "originals", ((), {}))
+        self.declared = tuple(optimizers_of(workload))
+        self.optimizers = (*self.declared, *originals)
 
     def inputs(self, batch, seq):
         """What the user's function makes, on meta; the model's own without such a function."""
@@ -166,7 +175,7 @@ class _UserSubject(Subject):
     def _phase(self, name, repeats, step, runs_on="device"):
         def run(recorder, inputs):
             """The step of the user, with its updates recorded."""
-            with recorder.replaced_steps(self.optimizers, self._twins):
+            with recorder.replaced_steps(self.optimizers, self.twins):
                 is_trained = completed(step, self.model, inputs)
             if name == "step" and not is_trained:
                 raise RequestError("no-backward", "its step has no backward pass and no loss")

@@ -40,6 +40,15 @@ _ATTRIBUTES = {
 }
 
 
+#: What makes the gradient of a table.
+_TABLE_GRADIENTS = frozenset(
+    f"aten::{name}|"
+    for name in (
+        "embedding_dense_backward", "_embedding_bag_dense_backward", "_embedding_bag_backward",
+    )
+)  # fmt: skip
+
+
 class Untraceable(Exception):
     """A tensor whose bytes a trace cannot count."""
 
@@ -52,6 +61,7 @@ class Recorder(TorchDispatchMode):
     Attributes:
         values: Values that are known; None where none are followed.
         choices: Answers to conditions on values; None where such conditions are refused.
+        keeps_rows: Whether gradients of tables are kept as the rows that were read.
     """
 
     def __init__(self, values=None, choices=None):
@@ -74,6 +84,7 @@ class Recorder(TorchDispatchMode):
         self.module_index = 0
         self.phase = LOSS
         self.takes_whole_masks = False
+        self.keeps_rows = False
         self._is_paused = False
         self._row_of_storage = {}
         self._references = {}
@@ -110,6 +121,8 @@ class Recorder(TorchDispatchMode):
             inputs = _tensors(args)
             if kwargs:
                 inputs += _tensors(kwargs.values())
+            if self.keeps_rows and name in _TABLE_GRADIENTS:
+                name = "paceline::table_rows_backward|"
             self.record(name, inputs, outputs, [_scalar(args, i) for i in attributes])
             masks = waits.masks_read_back(func._schema.name, args)
             if masks:
@@ -185,14 +198,16 @@ class Recorder(TorchDispatchMode):
     def replaced_steps(self, optimizers, twins):
         """Inside, ``step`` of each optimizer is recorded as one op on the twins of parameters."""
         for optimizer in optimizers:
-            optimizer.step = self._recorded_step(optimizer, twins)
+            optimizer.step = self.recorded_step(optimizer, twins)
         try:
             yield
         finally:
             for optimizer in optimizers:
                 del optimizer.step
 
-    def _recorded_step(self, optimizer, twins):
+    def recorded_step(self, optimizer, twins):
+        """A ``step`` of an optimizer that is recorded as one op on the twins of its parameters."""
+
         def step(closure=None):
             """Record an update in place of making it."""
             result = None if closure is None else closure()
@@ -318,8 +333,8 @@ class ModuleTracker:
 
 
 def optimizer_name(optimizer):
-    """An optimizer of PyTorch, by its class and whether it has momentum."""
-    name = type(optimizer).__name__.lower()
+    """An optimizer of PyTorch, by its class and whether it has momentum; of rows, as of tables."""
+    name = type(optimizer).__name__.lower().removeprefix("sparse")
     has_momentum = any(group.get("momentum") for group in optimizer.param_groups)
     return name + "-momentum" if name == "sgd" and has_momentum else name
 

@@ -95,6 +95,28 @@ def _dropout_c(recorder, input, p, train):
     return _dropout(recorder, input, p, train)
 
 
+def _by_rows(function, position):
+    """A lookup whose gradients are of rows, ``sparse=True``, as one whose backward is recorded so.
+
+    Args:
+        function: Of the library.
+        position: Of ``sparse`` among its arguments.
+    """
+
+    def look_up(recorder, *args, **kwargs):
+        """The same lookup with a dense gradient, as sparse tensors have no storage to count."""
+        if not (args[position] if position < len(args) else kwargs.get("sparse", False)):
+            return NotImplemented
+        recorder.keeps_rows = True
+        if position < len(args):
+            args = (*args[:position], False, *args[position + 1 :])
+        else:
+            kwargs = {**kwargs, "sparse": False}
+        return function(*args, **kwargs)
+
+    return look_up
+
+
 def _multi_head_attention(recorder, *args, **kwargs):
     """The library's function, with stand-ins for what it calls by name, where no mode looks."""
     module = torch.nn.functional
@@ -211,6 +233,8 @@ _STAND_INS = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.multi_head_attention_forward: _multi_head_attention,
     torch.nn.functional.dropout: _dropout,
+    torch.nn.functional.embedding: _by_rows(torch.nn.functional.embedding, 6),
+    torch.nn.functional.embedding_bag: _by_rows(torch.nn.functional.embedding_bag, 7),
     torch.dropout: _dropout_c,
     getattr(torch.nn.functional, "rms_norm", None): _rms_norm,
     getattr(torch, "rms_norm", None): _rms_norm,
