@@ -166,10 +166,24 @@ def test_who_serves_is_said_and_can_be_chosen() -> None:
     assert loop.cells[0].compiler == "eager"
 
 
-def test_a_device_without_kernels_of_the_engine_runs_a_loop_unless_the_engine_is_wanted() -> None:
-    grid = paceline.predict("gpt2", task="infer", device="p100", batch=(1,))
-    assert grid.cells[0].compiler == "eager"
-    assert any("a plain loop on Tesla P100" in said for said in grid.assumptions)
+def test_each_device_is_served_by_what_has_kernels_for_it() -> None:
+    devices = ("h100", "p100", "Apple M2 Ultra", "tpu-v5e")
+    grid = paceline.predict("gpt2", task="infer", device=devices, batch=(1,))
+    assert any(said.startswith("H100 SXM5 80GB: served by vLLM") for said in grid.assumptions)
+    assert any(
+        said.startswith("Tesla P100 PCIe 16GB, Apple M2 Ultra: served by llama.cpp")
+        for said in grid.assumptions
+    )
+    assert any(said.startswith("a plain loop on TPU v5e") for said in grid.assumptions)
+    for device, framework in (("h100", "vllm"), ("Apple M2 Ultra", "llamacpp")):
+        [named] = paceline.predict(
+            "gpt2", task="infer", device=device, batch=(1,), framework=framework
+        ).cells
+        [same] = [cell for cell in grid.cells if cell.device == named.device]
+        assert same.latency_s == named.latency_s
+
+
+def test_a_device_without_kernels_of_the_engine_that_is_wanted_has_no_answer() -> None:
     wanted = paceline.predict("gpt2", task="infer", device="p100", batch=(1,), framework="vllm")
     assert wanted.cells == ()
     assert "vLLM has no kernels" in wanted.unanswered[0].reason

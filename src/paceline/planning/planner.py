@@ -30,7 +30,7 @@ from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import format_goal
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.places.places import JOINED_BY, matches
-from paceline.planning.queues import engine_of
+from paceline.planning.queues import is_written
 from paceline.planning.search.all_candidates import Search, run_search
 from paceline.planning.search.choices import planned_choice
 from paceline.planning.search.evaluation import objective_name
@@ -262,7 +262,7 @@ def _reason(search: Search, selection: Selection, row: int) -> str:
 
 def _deploy_command(search: Search, selection: Selection, plan_file: str) -> str:
     """Training is launched with the user's script; what no engine serves is measured first."""
-    if engine_of(search) is not None and search.services:
+    if is_written(search) and search.services:
         return f"paceline deploy {shlex.quote(plan_file)} --to docker --set weights=ORG/MODEL"
     first = search.found.places[search.candidates.place[selection.best]]
     target = "torchrun" if first.is_owned else "skypilot"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 
 from paceline.errors import PacelineError
-from paceline.planning.forecast.forecasts import profile_of
 from paceline.planning.goal.service import service_of
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of, strategy_of
@@ -16,7 +15,6 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.queue.figures import Replicas, tables_of
 from paceline.simulation.queue.load import Lengths, Load
 from paceline.simulation.queue.service import Bounded, Limit, rate_within
-from paceline.stack.engines import EngineProfile
 
 #: What a percentile of requests sees, by the option that limits it.
 BOUNDED: Mapping[str, Bounded] = {"--ttft": "first_token", "--latency": "per_token"}
@@ -25,7 +23,7 @@ BOUNDED: Mapping[str, Bounded] = {"--ttft": "first_token", "--latency": "per_tok
 def load_of(search: Search) -> Load:
     """The requests of a service at its rate."""
     work = search.work.of(search.workload)
-    if engine_of(search) is None:
+    if not is_written(search):
         one = Lengths(mean=1.0)
         return Load(arrivals="poisson", prompt=one, output=one, rate_per_s=work.requests_per_s)
     return Load(
@@ -38,7 +36,7 @@ def load_of(search: Search) -> Load:
 
 def limits_of(search: Search) -> dict[Bounded, Limit]:
     """What the goal bounds of what requests see."""
-    goal, writes = search.goal, engine_of(search) is not None
+    goal, writes = search.goal, is_written(search)
     stated = {"--ttft": goal.ttft_s, "--latency": goal.latency_s}
     return {
         BOUNDED[option] if writes else "request": Limit(percentile=goal.percentile, seconds=limit)
@@ -62,21 +60,20 @@ def sustained_rates(search: Search, rows: list[int]) -> list[float]:
     return rates
 
 
-def engine_of(search: Search) -> EngineProfile | None:
-    """Who serves the requests; None where a plain loop runs them."""
-    service = service_of(search.goal, search.workload)
-    return None if service is None else service.engine
+def is_written(search: Search) -> bool:
+    """Whether engines write the answers token by token; else a loop runs whole batches."""
+    return service_of(search.goal, search.workload) is not None
 
 
 def is_queued(search: Search) -> bool:
     """Whether requests wait for an engine, or for a loop that answers batches of them whole."""
     workload = search.workload
-    return engine_of(search) is not None or workload.encodes or not workload.generates
+    return is_written(search) or workload.encodes or not workload.generates
 
 
 def is_simulated(search: Search, row: int) -> bool:
     """Whether a candidate's requests can be simulated."""
-    if engine_of(search) is None:
+    if not is_written(search):
         return not place_of(search, row).parts and search.whole_row(row) is None
     return bool(search.forecast.configurations[search.candidates.configuration[row]].is_served)
 
@@ -93,7 +90,7 @@ def replicas_of(search: Search, row: int) -> Replicas:
         seq=None if generates else search.question.seq,
         prompt_tokens=work.prompt_length if generates else None,
         output_tokens=work.output_length if generates else None,
-        profile=profile_of(configured, service_of(search.goal, search.workload)),
+        profile=configured.profile,
     )
     count = int(candidates.num_devices[row])
     machine = Machine.of(

@@ -23,8 +23,8 @@ Release: TypeAlias = tuple[int, int]
 UNSTATED: Release = (0, 0)
 #: The host that launches each kernel of an engine: a row of the calibration's ``host`` table.
 LAUNCHES = "launches"
-#: Serves language models unless a name is given.
-USUAL_ENGINE = "vllm"
+#: Serves language models unless a name is given, and what does so where it has no kernels.
+USUAL_ENGINE, PORTABLE_ENGINE = "vllm", "llamacpp"
 #: Runs everything else.
 USUAL_LOOP = "torch"
 
@@ -196,9 +196,9 @@ class EngineProfile:
         )
 
     def serves_on(self, device: Device, platform: str) -> bool:
-        """Whether it has kernels for a device on its platform, or for what drives it by itself."""
-        drivers = {platform, *(_OWN_DRIVERS & {device.generation.platform})}
-        if self.platforms and not drivers & set(self.platforms):
+        """Whether it has kernels for a device by what drives it, which may be its platform."""
+        own = device.generation.platform
+        if self.platforms and (own if own in _OWN_DRIVERS else platform) not in self.platforms:
             return False
         if platform != "cuda" or self.least_capability is None:
             return True

@@ -1,7 +1,7 @@
 """Servers of engines: every option is the engine's own, and carries what the plan says.
 
 `engine_options.csv` lists the options that vllm 0.33.0 and sglang 0.5.23 (PyPI, read 2026-11-23)
-define in their argument parsers.
+define in their argument parsers, and some of those that llama.cpp's README lists (2026-11-27).
 """
 
 from __future__ import annotations
@@ -72,6 +72,23 @@ def test_every_option_is_the_engine_s_own(target: str, engine: str) -> None:
     assert given[told["chunk_tokens"]] == "4096"
     assert float(given[told["memory_frac"]]) == 0.9
     assert int(given[told["length"]]) >= 512 + 128
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_server_whose_requests_share_a_context_gets_one_for_all(target: str) -> None:
+    made = deployed(target, "llamacpp")
+    given = options_of(command(target, made))
+    assert not set(given) - known("llama-server")
+    assert given["--parallel"] == "512"
+    assert int(given["--ctx-size"]) >= 512 * (512 + 128)
+    assert given["--hf-repo"] == WEIGHTS["weights"]
+
+
+def test_a_server_is_asked_for_nothing_that_is_not_on_record() -> None:
+    plan = plans.service(engine="llamacpp", speculation="draft=ngram,tokens=4,acceptance=0.6")
+    with pytest.raises(InvalidInputError, match="ngram") as refused:
+        deploy(plan, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+    assert "vllm or sglang" in refused.value.hint
 
 
 @pytest.mark.parametrize("engine", PROGRAMS)

@@ -11,7 +11,8 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.planning.goal.goal import Goal
-from paceline.planning.places.configurations import choose_configurations
+from paceline.planning.goal.service import service_of
+from paceline.planning.places.configurations import choose_configurations, with_common
 from paceline.planning.places.support import device_support, platform_of
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
@@ -45,6 +46,18 @@ def test_each_device_gets_the_narrowest_precision_it_has_and_one_compiler():
 
 def test_a_device_without_a_compiler_runs_eagerly():
     assert {compiler for _, compiler in chosen()["Tesla P100 PCIe 16GB"]} == {"eager"}
+
+
+def test_devices_of_one_configuration_keep_the_engine_that_serves_there():
+    names, workload = ("Tesla T4", "Tesla P100 PCIe 16GB"), load_workload("gpt2", task="infer")
+    found = choose_configurations(
+        supports(names), Goal(), num_parameters=workload.num_parameters,
+        service=service_of(Goal(), workload),
+    )  # fmt: skip
+    by_engine = {c.engine.name: c for c in found if c.configuration.precision == "fp16"}
+    assert by_engine["vllm"].configuration == by_engine["llamacpp"].configuration
+    assert [by_engine[name].rows for name in ("vllm", "llamacpp")] == [(0,), (1,)]
+    assert with_common(found, supports(names), []) == found
 
 
 def test_small_models_also_compete_in_full_width():

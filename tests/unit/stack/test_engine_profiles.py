@@ -71,6 +71,15 @@ def test_an_engine_serves_where_it_has_kernels():
     assert not vllm.serves_on(h100, "cpu")
 
 
+def test_a_device_with_a_driver_of_its_own_is_served_by_what_names_that():
+    """It is predicted by the kernels of another maker, which do not run on it."""
+    apple, intel = (find_device(CATALOG, name) for name in ("Apple M2 Ultra", "Arc A770 16GB"))
+    for name, own in (("vllm", intel), ("exllama", None), ("coreml", apple), ("openvino", intel)):
+        served = [one for one in (apple, intel) if find_engine(name).serves_on(one, "rocm")]
+        assert served == [one for one in (own,) if one is not None], name
+    assert find_engine("llamacpp").serves_on(apple, "rocm")
+
+
 def test_each_measured_fact_of_an_engine_has_a_source():
     ours = {"title", "spelling", "framework", "serves", "all_reduce", "source"}
     for name, row in _tables().items():

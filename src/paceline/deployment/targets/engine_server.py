@@ -86,16 +86,22 @@ class Server:
             "max_requests": service.max_requests,
             "chunk_tokens": service.chunk_tokens,
             "memory_frac": service.memory_frac,
-            "length": self.length,
+            "length": self._length(),
             "cache": self.facts["caches"].get(service.cache_format),
             "format": self.facts["formats"].get(choice.precision),
             "dtype": self.facts["dtypes"].get(choice.precision),
         }
         words = [word.format(weights=self.weights) for word in self.facts["command"]]
-        for name, value in values.items():
-            words += [] if value is None else [options[name], f"{value}"]
+        for name, option in options.items():
+            words += [] if values[name] is None else [option, f"{values[name]}"]
         named = [self.facts["adapter_names"], *self.adapters] if self.adapters else []
         return [*words, *self.features, *named, *self.facts["also"]]
+
+    def _length(self) -> int | None:
+        """Tokens of a request, or of all in flight where the server asks for those."""
+        if self.length is None or not self.facts.get("shares_length"):
+            return self.length
+        return self.length * (self.service.max_requests or 1)
 
 
 def is_engine_service(job: Job) -> bool:
@@ -148,7 +154,7 @@ def _features(
 
     Raises:
         MissingFactError: The weights of the model that guesses are not known.
-        InvalidInputError: The server does not guess so beside adapters.
+        InvalidInputError: The server does not do so, or not beside adapters.
     """
     asked: dict[str, dict[str, Any]] = {"prefix": {}} if service.prefix_share else {}
     if service.adapters:
@@ -162,6 +168,14 @@ def _features(
         values = {"tokens": guesses.tokens, "checked": guesses.tokens + 1, "draft": draft}
         asked["model" if guesses.model else guesses.draft] = values
     for name, values in asked.items():
+        if name not in facts["features"]:
+            able = " or ".join(
+                one for one, row in engine_servers().items() if name in row["features"]
+            )
+            raise InvalidInputError(
+                f"how {service.engine.split()[0]} is asked for `{name}` is not on record",
+                hint=f"plan with --framework {able}",
+            )
         yield from (word.format(**values) for word in facts["features"][name])
 
 
@@ -329,7 +343,7 @@ def load_test(server: Server) -> str:
         "n_gpus": service.num_ranks,
         "replicas": service.num_replicas,
         "precision": choice.precision,
-        "framework": f"{service.engine.split()[0]} {server.facts['release']}",
+        "framework": f"{service.engine.split()[0]} {server.facts['release']}".strip(),
         "isl": workload.prompt_tokens,
         "osl": workload.output_tokens,
     } | ({"item": _item(service)} if _item(service) else {})
@@ -547,7 +561,9 @@ def _scaled(server: Server, settings: DeploySettings, prometheus: str) -> dict[s
 
 
 def _query(server: Server) -> str:
-    return f'sum({server.facts["queue"]}{{model_name="{server.job.name}"}})'
+    label = server.facts.get("queue_label")
+    named = f'{{{label}="{server.job.name}"}}' if label else ""
+    return f"sum({server.facts['queue']}{named})"
 
 
 def _most_waiting(server: Server) -> int:

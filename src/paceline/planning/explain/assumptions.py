@@ -54,7 +54,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         search.job.assumption,
         search.workload.item,
         _generation(search),
-        _service(search),
+        _service(search, selection.best),
         _configuration(search, selection.best),
         run_words(search.goal.rewrite),
         table_words(search.workload, search.goal.rewrite),
@@ -170,11 +170,14 @@ def _generation(search: Search) -> str:
     )
 
 
-def _service(search: Search) -> str:
+def _service(search: Search, best: int) -> str:
     service = service_of(search.goal, search.workload)
     if service is None and search.services:
         return "requests come by themselves (Poisson, simulated): a batch is of those that wait"
-    return "" if service is None else service_words(service, arrival_words(search.work))
+    engine = search.forecast.configured[cell_of(search, best)[0]].engine
+    if service is None or engine is None:
+        return ""
+    return service_words(engine, arrival_words(search.work), is_stated=service.is_stated)
 
 
 def _configuration(search: Search, best: int) -> str:

@@ -74,15 +74,12 @@ def choose_forecast(ground: Ground) -> Forecast:
     question, found, devices = ground.question, ground.found, ground.devices
     configured = _configured(question, found, devices)
     lengths = lengths_of(_batches(question), question.work, seq=question.seq)
-    service = service_of(question.goal, question.workload)
     window = _window(question, found, devices)
     asked, steps = list[AskedRanks](), list[Steps]()
     for is_first in (True, False):
         if not (is_first or configured):
             break
-        more = asked_ranks(
-            question.workload, configured, devices, lengths, service=service, window=window
-        )
+        more = asked_ranks(question.workload, configured, devices, lengths, window=window)
         steps += map(
             partial(rank_steps, calibration=question.calibration),
             [one.passes for one in more],

@@ -23,7 +23,7 @@ from paceline.parallelism.memory.sharded_memory import (
 )
 from paceline.parallelism.steps import Steps
 from paceline.planning.goal.goal import Work
-from paceline.planning.goal.service import Service, rounds_of
+from paceline.planning.goal.service import rounds_of
 from paceline.planning.places.configurations import ConfiguredDevices
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
@@ -114,7 +114,6 @@ def asked_ranks(
     devices: Sequence[Device],
     lengths: Lengths,
     *,
-    service: Service | None = None,
     window: BatchWindow | None = None,
 ) -> list[AskedRanks]:
     """List what a forecast predicts.
@@ -124,7 +123,6 @@ def asked_ranks(
         configured: C configurations with the devices that use them.
         devices: D devices.
         lengths: P batches, and what is asked of each item.
-        service: The engine that runs the configurations that are served.
         window: Batches that can be candidates at all; None takes them all.
 
     Raises:
@@ -132,9 +130,7 @@ def asked_ranks(
     """
     asked = []
     for one in configured:
-        job = Job(
-            workload=workload, configuration=one.configuration, profile=profile_of(one, service)
-        )
+        job = Job(workload=workload, configuration=one.configuration, profile=one.profile)
         passes = RankPasses.of(job, tensor=one.tensor_degree)
         length = lengths.prompt + lengths.output if passes.is_generation else lengths.seq
         moments = peak_moments(passes.step.largest, Points(batch=lengths.batch, seq=length))
@@ -150,12 +146,6 @@ def asked_ranks(
             )
         )
     return asked
-
-
-def profile_of(configured: ConfiguredDevices, service: Service | None) -> str:
-    """The engine of what is served, with its release; else whose dispatch a plain loop has."""
-    is_served = service is not None and configured.configuration.is_served
-    return str(service.engine) if service is not None and is_served else configured.host
 
 
 def gathered(

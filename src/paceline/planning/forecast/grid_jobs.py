@@ -7,7 +7,7 @@ in which ranks share every layer are listed too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -24,7 +24,7 @@ from paceline.model.graph.workload import Workload
 from paceline.model.names.registry import released_precisions
 from paceline.model.table_updates import updates_rows
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
-from paceline.planning.forecast.forecasts import can_split, lengths_of, profile_of
+from paceline.planning.forecast.forecasts import can_split, lengths_of
 from paceline.planning.goal.amounts import resolve_job
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.rewrites import with_usual
@@ -46,7 +46,7 @@ from paceline.simulation.cases import Cases
 from paceline.simulation.job import Habit, Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses, rank_memory_bytes
-from paceline.stack.engines import no_kernels
+from paceline.stack.engines import EngineProfile, no_kernels
 from paceline.values import dataclass
 
 #: Devices that one machine can hold; beyond it a network is needed, which an offer names.
@@ -188,7 +188,7 @@ def grid_cases(
     )
     places = _places(catalog, [support.device for support in supports], axes.counts)
     batch = np.array(sorted(set(axes.batches)), dtype=np.float64)
-    rows, cases = _cases(workload, work, configured, places, batch, axes, service, goal)
+    rows, cases = _cases(workload, work, configured, places, batch, axes, goal)
     return GridCases(
         workload=workload,
         goal=goal,
@@ -227,8 +227,7 @@ def _habits(
 
 def _cases(
     workload: Workload, work: Work, configured: Sequence[ConfiguredDevices],
-    places: Sequence[GridPlace], batch: FloatArray, axes: GridAxes, service: Service | None,
-    goal: Goal,
+    places: Sequence[GridPlace], batch: FloatArray, axes: GridAxes, goal: Goal,
 ) -> tuple[IntArray, Cases]:  # fmt: skip
     """Rows of the product that a device runs, and what they are."""
     shape = (len(places), len(batch), len(configured))
@@ -247,7 +246,7 @@ def _cases(
             seq=axes.seq,
             prompt_tokens=work.prompt_length if is_answered else None,
             output_tokens=work.output_length if is_answered else None,
-            profile=profile_of(one, service),
+            profile=one.profile,
             habits=_habits(workload, goal, one, count),
         )
         for count in counts
@@ -476,14 +475,23 @@ def _served_words(
     """How requests are served, and where they are not."""
     if service is None:
         return
-    is_served = {row for c in configured if c.configuration.is_served for row in c.rows}
-    if is_served:
-        yield service_words(service, arrivals)
+    served: dict[EngineProfile, set[int]] = {}
+    for one in configured:
+        if one.engine is not None:
+            served.setdefault(one.engine, set()).update(one.rows)
+    for engine, rows in served.items():
+        words = service_words(engine, arrivals, is_stated=service.is_stated)
+        yield words if len(served) == 1 else f"{_some(supports, rows)}: {words}"
+    if served:
         runs = {c.configuration.precision for c in configured if c.configuration.is_served}
         if runs & set(released_precisions(workload)):
             yield f"weights as they are released ({', '.join(sorted(runs))}; --precision bf16 else)"
-    others = {row for c in configured for row in c.rows} - is_served
+    others = {row for c in configured if c.engine is None for row in c.rows}
     if others:
-        names = ", ".join(supports[row].device.name for row in sorted(others)[:_NAMED])
-        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-        yield f"a plain loop on {names}{more}, where {service.engine.title} is not modelled"
+        yield f"a plain loop on {_some(supports, others)}, where no engine is modelled"
+
+
+def _some(supports: Sequence[DeviceSupport], rows: Collection[int]) -> str:
+    """The first of some devices by name, and how many more there are."""
+    names = ", ".join(supports[row].device.name for row in sorted(rows)[:_NAMED])
+    return f"{names} and {len(rows) - _NAMED} more" if len(rows) > _NAMED else names

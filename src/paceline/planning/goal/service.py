@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
-from paceline.model.graph.costs import Configuration, Platform
+from paceline.model.graph.costs import Platform
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Goal, Work
 from paceline.stack.engines import (
+    PORTABLE_ENGINE,
     USUAL_ENGINE,
     USUAL_LOOP,
     EngineProfile,
@@ -23,28 +23,27 @@ from paceline.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """An engine that serves the requests of a job.
+    """Who serves the requests of a job.
 
     Attributes:
-        is_stated: Whether the user named it, or stated what only engines do; a device that it has
-            no kernels for then has no answer, where it else runs a plain loop.
+        engine: The one that is asked for, or the usual one.
+        elsewhere: What serves on devices that it has no kernels for; None where it is asked for.
+        is_stated: Whether the user named it, or stated what only engines do; a device that nothing
+            serves on then has no answer, where it else runs a plain loop.
     """
 
     engine: EngineProfile
+    elsewhere: EngineProfile | None
     is_stated: bool
 
-    def serves_on(self, device: Device, platform: Platform) -> bool:
-        """Whether it has kernels for a device."""
-        return self.engine.serves_on(device, platform)
+    def on(self, device: Device, platform: Platform) -> EngineProfile | None:
+        """What serves on a device; None where nothing has kernels for it."""
+        able = (one for one in (self.engine, self.elsewhere) if one is not None)
+        return next((one for one in able if one.serves_on(device, platform)), None)
 
     def excludes(self, device: Device, platform: Platform) -> bool:
-        """Whether a device has no answer since the user wants this engine."""
-        return self.is_stated and not self.serves_on(device, platform)
-
-    def configured(self, configuration: Configuration) -> Configuration:
-        """The configuration as the engine runs it."""
-        compiler = self.engine.compiler or configuration.compiler
-        return replace(configuration, is_served=True, compiler=compiler)
+        """Whether a device has no answer since the user wants an engine."""
+        return self.is_stated and self.on(device, platform) is None
 
 
 def service_of(goal: Goal, workload: Workload) -> Service | None:
@@ -57,7 +56,7 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
     if engine is None:
         if not workload.generates or workload.encodes:
             return None
-        return _checked(find_engine(USUAL_ENGINE), goal, needs=workload.needs_engine)
+        return _usual(goal, needs=workload.needs_engine)
     if not engine.serves:
         _check_trains(goal, workload)
         if engine.is_own:
@@ -69,7 +68,10 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
             f"{_named(engine)} serves language models, and {workload.title} writes no tokens here",
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
         )
-    return None if workload.encodes else _checked(engine, goal)
+    if workload.encodes:
+        return None
+    _check_launch(engine, goal)
+    return Service(engine=engine, elsewhere=None, is_stated=True)
 
 
 def _named(engine: EngineProfile) -> str:
@@ -112,21 +114,25 @@ def arrival_words(work: Work) -> str:
     return f"requests in flight come {come}"
 
 
-def service_words(service: Service, arrivals: str) -> str:
+def service_words(engine: EngineProfile, arrivals: str, *, is_stated: bool) -> str:
     """How requests are served, as an assumption.
 
-    ``arrivals``: of `arrival_words`; empty where the load is said beside it.
+    Args:
+        engine: By what.
+        arrivals: Of `arrival_words`; empty where the load is said beside it.
+        is_stated: Whether the user asked for it.
     """
-    engine = service.engine
     reads = "in steps that write tokens" if engine.mixes else "between steps"
     others = "; --framework names another engine, or torch for a plain batch"
     told = ", ".join(filter(None, (arrivals, f"prompts are read {reads}")))
-    return f"served by {engine.title}: {told}" + ("" if service.is_stated else others)
+    return f"served by {engine.title}: {told}" + ("" if is_stated else others)
 
 
-def _checked(engine: EngineProfile, goal: Goal, *, needs: bool = False) -> Service:
+def _usual(goal: Goal, *, needs: bool) -> Service:
+    engine = find_engine(USUAL_ENGINE)
     _check_launch(engine, goal)
-    return Service(engine=engine, is_stated=goal.framework is not None or needs)
+    elsewhere = None if needs else find_engine(PORTABLE_ENGINE)
+    return Service(engine=engine, elsewhere=elsewhere, is_stated=needs)
 
 
 def _check_trains(goal: Goal, workload: Workload) -> None:

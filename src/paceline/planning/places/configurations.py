@@ -15,7 +15,7 @@ from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.service import Service
 from paceline.stack.devices import compiler_elsewhere
-from paceline.stack.engines import USUAL_LOOP
+from paceline.stack.engines import USUAL_LOOP, EngineProfile
 from paceline.values import dataclass
 
 #: Half-width precisions that keep the usual quality of training and inference, best first, and
@@ -64,6 +64,7 @@ class ConfiguredDevices:
         sharding: What the devices of a training job split.
         shares_tables: Whether they share tables of embeddings, each with items of its own.
         host: Whose dispatch applies where no engine serves.
+        engine: What serves; None of a plain loop.
     """
 
     configuration: Configuration
@@ -72,6 +73,12 @@ class ConfiguredDevices:
     sharding: Sharding = "none"
     shares_tables: bool = False
     host: str = USUAL_LOOP
+    engine: EngineProfile | None = None
+
+    @property
+    def profile(self) -> str:
+        """The engine of what is served, with its release; else whose dispatch a plain loop has."""
+        return self.host if self.engine is None else str(self.engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +114,7 @@ def choose_configurations(
         num_parameters: Small models also compete in full width.
         checkpointing: What is recomputed, for all of them.
         rewrite: Further settings for all of them, as `read_settings` reads them.
-        service: The engine that serves, where it has kernels for a device.
+        service: The engines that serve, where one has kernels for a device.
         preferred: Compilers wanted where the goal names none and the device has them; else it runs
             its own fastest.
         released: Precisions that the weights are released in, in which engines serve them where
@@ -131,32 +138,40 @@ def choose_configurations(
     def compiled(precision: str, platform: Platform, compiler: Compiler) -> Configuration:
         return replace(plain(precision, platform), compiler=compiler)
 
-    rows: dict[Configuration, list[int]] = {}
+    rows: dict[tuple[Configuration, EngineProfile | None], list[int]] = {}
     loop = goal.engine
     host = USUAL_LOOP if loop is None or loop.serves else loop.host
     for row, support in enumerate(supports):
         platform, is_small = support.platform, num_parameters < _SMALL_MODEL_PARAMETERS
         if service is not None and service.excludes(support.device, platform):
             continue
-        is_served = service is not None and service.serves_on(support.device, platform)
-        formats = released if is_served else ()
+        engine = None if service is None else service.on(support.device, platform)
+        formats = () if engine is None else released
         for precision in _precisions(support, goal, is_small=is_small, released=formats):
             if precision == "int8" and is_quantised_whole and "int8-full" in support.precisions:
                 precision = "int8-full"
             # Convolutions in 8 bits are kernels of compiled engines.
             is_whole = precision == "int8-full" and is_quantised_whole
             wanted = () if is_whole else preferred
-            if service is not None and is_served:
-                ways = [service.configured(plain(precision, platform))]
+            if engine is not None:
+                ways = [_served(plain(precision, platform), engine)]
             else:
                 compilers = _compilers(support, goal, wanted)
                 ways = [compiled(precision, platform, one) for one in compilers]
             for configuration in ways:
-                rows.setdefault(configuration, []).append(row)
+                rows.setdefault((configuration, engine), []).append(row)
     return tuple(
-        ConfiguredDevices(configuration=configuration, rows=tuple(indices), host=host)
-        for configuration, indices in rows.items()
+        ConfiguredDevices(
+            configuration=configuration, rows=tuple(indices), host=host, engine=engine
+        )
+        for (configuration, engine), indices in rows.items()
     )
+
+
+def _served(configuration: Configuration, engine: EngineProfile) -> Configuration:
+    """The configuration as the engine runs it."""
+    compiler = engine.compiler or configuration.compiler
+    return replace(configuration, is_served=True, compiler=compiler)
 
 
 def quantises_whole(workload: Workload, goal: Goal) -> bool:
@@ -217,22 +232,25 @@ def with_common(
         supports: Devices in the order of the forecast's rows.
         pairs: Rows of devices that share every batch.
     """
-    rows = {one.configuration: set(one.rows) for one in configured}
+    rows = [set(one.rows) for one in configured]
     for pair in pairs:
-        if any(set(pair) <= those for those in rows.values()):
+        if any(set(pair) <= those for those in rows):
             continue
-        common = [c for c, those in rows.items() if those & set(pair)]
-        common = [c for c in common if all(_can_use(supports[row], c) for row in pair)]
+        common = [number for number, those in enumerate(rows) if those & set(pair)]
+        common = [n for n in common if all(_can_use(supports[row], configured[n]) for row in pair)]
         if common:
-            rows[min(common, key=_width)] |= set(pair)
-    return tuple(replace(one, rows=tuple(sorted(rows[one.configuration]))) for one in configured)
+            rows[min(common, key=lambda n: _width(configured[n].configuration))] |= set(pair)
+    together = zip(configured, rows, strict=True)
+    return tuple(replace(one, rows=tuple(sorted(those))) for one, those in together)
 
 
-def _can_use(support: DeviceSupport, configuration: Configuration) -> bool:
+def _can_use(support: DeviceSupport, configured: ConfiguredDevices) -> bool:
+    configuration, engine = configured.configuration, configured.engine
     return (
         configuration.platform == support.platform
         and configuration.precision in support.precisions
         and configuration.compiler in support.compilers
+        and (engine is None or engine.serves_on(support.device, support.platform))
     )
 
 

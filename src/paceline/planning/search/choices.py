@@ -18,7 +18,6 @@ from paceline.planfile import (
     PlannedShare,
 )
 from paceline.planning.goal.amounts import is_generation
-from paceline.planning.goal.service import service_of
 from paceline.planning.places.own_machines import is_part
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
@@ -148,11 +147,10 @@ def _planned_service(search: Search, row: int) -> PlannedService | None:
     found, rate = _service(search, row), search.work.requests_per_s
     if found is None or rate is None:
         return None
-    configuration = search.forecast.configurations[search.candidates.configuration[row]]
-    engine = service_of(search.goal, search.workload) if configuration.is_served else None
+    engine = search.forecast.configured[search.candidates.configuration[row]].engine
     limits = found.limits
     return PlannedService(
-        engine="" if engine is None else str(engine.engine),
+        engine="" if engine is None else str(engine),
         num_replicas=found.num_replicas,
         num_ranks=found.num_ranks,
         max_requests=None if limits is None else limits.max_requests,
