@@ -161,9 +161,10 @@ def _is_one_family(devices: tuple[Device, ...]) -> bool:
     return len({device.family for device in devices}) == 1
 
 
-def _words(name: str) -> list[str]:
+@lru_cache(maxsize=8192)  # Every name of the catalogue is compared with each that is typed.
+def _words(name: str) -> tuple[str, ...]:
     """Words of a name, each number by itself."""
-    return re.findall(r"[a-z]+|[0-9]+", _without_brand(_NOISE.sub(" ", name.lower())))
+    return tuple(re.findall(r"[a-z]+|[0-9]+", _without_brand(_NOISE.sub(" ", name.lower()))))
 
 
 def split_names(text: str) -> tuple[str, ...]:
