@@ -205,8 +205,10 @@ def _at_precision(graph: Graph, configuration: Configuration) -> Program:
 def _check_trainable(graph: Graph, precision: Precision) -> None:
     is_training = bool((graph.ops.phase == Phase.BACKWARD).any())
     if is_training and not precision.is_trainable:
+        frozen = "; adapters over weights in 4 bits: --rewrite lora_rank=16,frozen_weights=nf4"
         raise InvalidInputError(
-            f"nothing is trained in `{precision.name}`", hint="train in bf16, fp16, tf32 or fp32"
+            f"nothing is trained in `{precision.name}`",
+            hint="train in bf16, fp16, tf32 or fp32" + (frozen if precision.name == "int4" else ""),
         )
 
 

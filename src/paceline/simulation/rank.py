@@ -431,8 +431,8 @@ def _check_weights(graph: Graph, lowered: LoweredPass, adapters_bytes: float) ->
         in_8_bits = "--precision int8-full" if precision.name != "int8-full" else "it"
         raise InvalidInputError(
             f"weights in {precision.name} are not predicted for this model: most are no matrices",
-            hint=f"use {in_8_bits} with --compiler compiled, which multiplies in 8 bits, or bf16 "
-            "or fp16",
+            hint=f"use {in_8_bits} with --compiler compiled, or by --framework tensorrt, openvino "
+            "or onnxruntime, which multiply in 8 bits; or take bf16 or fp16",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pytest
@@ -11,12 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import made_forecast, made_places, made_steps
 
+from paceline.model.reading.load import load_workload
+from paceline.planning.forecast.question import resolve_question
 from paceline.planning.goal.amounts import Amount
-from paceline.planning.goal.goal import Goal
+from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.price import JobDemand, RentalTerms, price_job
 from paceline.planning.search.candidates import BatchRule, enumerate_candidates
-from paceline.planning.search.evaluation import constraints, count_steps, evaluate
+from paceline.planning.search.evaluation import (
+    constraints,
+    count_steps,
+    evaluate,
+    objective_name,
+)
 
 RULE = BatchRule(
     shards_freely=True,
@@ -204,3 +212,18 @@ def test_an_unknown_power_does_not_keep_a_power_limit():
     figures.power_w[:] = np.nan
     (constraint,) = constraints(figures, Goal(power_limit_w=1e9), JOB)
     assert not constraint.is_met.any()
+
+
+@pytest.mark.parametrize(
+    ("work", "objective"),
+    [(Work(requests_per_s=1.0), "cost"), (Work(num_samples=1e6), "time"), (Work(), "time")],
+)
+def test_a_budget_alone_buys_speed_for_what_ends_and_no_speed_for_a_service(
+    work: Work, objective: str
+) -> None:
+    workload = load_workload("gpt2", task="infer")
+    asked = resolve_question(workload, Goal(budget_usd=5.0), work, today=date(2026, 11, 20))
+    assert objective_name(asked.goal) == objective
+    stated = Goal(budget_usd=5.0, objective="balanced")
+    asked = resolve_question(workload, stated, work, today=date(2026, 11, 20))
+    assert objective_name(asked.goal) == "balanced"

@@ -173,7 +173,8 @@ def _machine(catalog: Catalog, name: str) -> Machine:
     if not machines:
         raise InvalidInputError(
             "no machine is described",
-            hint="name the file that describes yours with --facts (docs/how-to/own-devices.md)",
+            hint="name the file that describes yours with --facts (docs/how-to/own-devices.md); "
+            "whether a model fits into a device is a question for `paceline predict MODEL`",
         )
     if name.lower() not in machines:
         raise UnknownNameError.from_name("machine", name, machines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import date
 
 from paceline.model.graph.workload import Workload
@@ -111,7 +111,7 @@ def resolve_question(
     check_applicable(goal, stated, job, workload)
     return Question(
         workload=workload,
-        goal=goal,
+        goal=_with_objective(goal, work),
         work=work,
         job=job,
         options=options,
@@ -121,3 +121,9 @@ def resolve_question(
         calibration=calibration or builtin_calibration(),
         batch_limit=batch_limit_of(workload, job, goal.rewrite),
     )
+
+
+def _with_objective(goal: Goal, work: Work) -> Goal:
+    """A service that keeps its rate is to be cheap, whatever an hour of it may cost at most."""
+    is_open = goal.objective == "auto" and work.requests_per_s is not None
+    return replace(goal, objective="cost") if is_open else goal
