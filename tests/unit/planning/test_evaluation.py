@@ -224,6 +224,6 @@ def test_a_budget_alone_buys_speed_for_what_ends_and_no_speed_for_a_service(
     workload = load_workload("gpt2", task="infer")
     asked = resolve_question(workload, Goal(budget_usd=5.0), work, today=date(2026, 11, 20))
     assert objective_name(asked.goal) == objective
-    stated = Goal(budget_usd=5.0, objective="balanced")
+    stated = Goal(budget_usd=5.0, objective="energy")
     asked = resolve_question(workload, stated, work, today=date(2026, 11, 20))
-    assert objective_name(asked.goal) == "balanced"
+    assert objective_name(asked.goal) == "energy"
