@@ -94,3 +94,20 @@ def test_the_larger_of_two_films_is_no_smaller() -> None:
 @pytest.mark.parametrize("typed", ["llava-next", "openvla-7b", "pixtral-12b-2409"])
 def test_a_model_that_is_answered_by_its_language_part_says_so(typed: str) -> None:
     assert "language model" in load_workload(typed, task="infer").reading
+
+
+@pytest.mark.parametrize(
+    ("typed", "parameters"),
+    [
+        ("internlm/internlm3-8b-instruct", 8.80e9),
+        ("XiaomiMiMo/MiMo-7B-Base", 7.62e9),
+        ("tiiuae/falcon-11B", 11.1e9),
+        ("h2oai/h2o-danube3-4b-chat", 3.96e9),
+        ("openlm-research/open_llama_3b_v2", 3.43e9),
+        ("CohereForAI/aya-23-35B", 35.0e9),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 30.5e9),
+    ],
+)
+def test_parameters_are_those_of_the_release(typed: str, parameters: float) -> None:
+    """Cards of the models on huggingface.co (recalled); MiMo's without its 0.2 of guessing."""
+    assert load_workload(typed, task="infer").num_parameters == pytest.approx(parameters, rel=0.01)
