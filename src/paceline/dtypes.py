@@ -83,7 +83,8 @@ _F32, _F16, _B16 = DType.FP32, DType.FP16, DType.BF16
 
 #: Every precision, by name. ``fp16``/``bf16`` mean autocast in training and half weights in
 #: inference; ``int8``/``int4`` are weight-only with BF16 arithmetic; ``int8-full`` multiplies INT8.
-#: ``nvfp4`` (MXFP4 on AMD's devices) multiplies FP4 where units have it, else widens its weights.
+#: ``nvfp4`` (MXFP4 on AMD's devices) multiplies FP4 where units have it, else widens its weights;
+#: in training, where units have it alone.
 PRECISIONS: dict[str, Precision] = {
     p.name: p
     for p in (
@@ -92,7 +93,7 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fp16", "fp16", ("fp32",), (_F16, _F16, _F16)),
         _precision("bf16", "bf16", ("fp32",), (_B16, _B16, _B16)),
         _precision("fp8", "fp8", (), (DType.FP8, _B16, DType.FP8)),
-        _precision("nvfp4", "fp4", ("bf16", "fp16"), (DType.FP4, _B16, DType.FP4), trainable=False),
+        _precision("nvfp4", "fp4", ("bf16", "fp16"), (DType.FP4, _B16, DType.FP4)),
         _precision("int8-full", "int8", (), (DType.INT8, _B16, DType.INT8), trainable=False),
         _precision("int8", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT8), trainable=False),
         _precision("int4", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT4), trainable=False),

@@ -150,9 +150,10 @@ def _rewritten(graph: Graph, configuration: Configuration) -> Program:
 
 def _with_operands_cast(program: Program, configuration: Configuration) -> Program:
     precision = find_precision(configuration.precision)
-    if precision.matmul_dtype != DType.FP8 or not np.isfinite(program.first_backward()):
+    narrow = precision.matmul_dtype
+    if narrow not in (DType.FP8, DType.FP4) or not np.isfinite(program.first_backward()):
         return program
-    return with_operands_cast(program, matmul_dtypes(program, precision) == DType.FP8)
+    return with_operands_cast(program, matmul_dtypes(program, precision) == narrow)
 
 
 def retrained(graph: Graph, configuration: Configuration) -> Program:

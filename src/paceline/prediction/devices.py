@@ -119,13 +119,19 @@ def _kind(device: Device) -> tuple[str, str]:
     return ("NVIDIA" if device.compute_capability else device.vendor, device.kind)
 
 
-def matrix_peaks(devices: DeviceTable, precision: Precision) -> FloatArray:
+def matrix_peaks(
+    devices: DeviceTable, precision: Precision, *, is_training: bool = False
+) -> FloatArray:
     """Dense peak each device offers to matrix products in ``precision``; NaN if none.
+
+    Engines widen operands of 4 bits where no unit multiplies them; nobody trains so.
 
     Returns:
         FLOP/s, (num_devices,).
     """
-    return _first_known(devices, (precision.peak_key, *precision.fallback_peak_keys))
+    widens = not (is_training and precision.matmul_dtype == DType.FP4)
+    others = precision.fallback_peak_keys if widens else ()
+    return _first_known(devices, (precision.peak_key, *others))
 
 
 def operand_bytes(devices: DeviceTable, precision: Precision) -> FloatArray:

