@@ -108,8 +108,11 @@ _SPELLINGS = {
     "bfloat16": "bf16",
     "float8": "fp8",
     "fp4": "nvfp4",
-    **dict.fromkeys(("mxfp4", "nf4", "awq", "gptq", "w4a16", "q4_0", "q4_k_m"), "int4"),
-    **dict.fromkeys(("w8a16", "q8_0"), "int8"),
+    **dict.fromkeys(
+        ("mxfp4", "nf4", "awq", "gptq", "w4a16", "q4_0", "q4_k_m", "4bit", "4-bit", "bnb-4bit"),
+        "int4",
+    ),
+    **dict.fromkeys(("w8a16", "q8_0", "8bit", "8-bit", "bnb-8bit"), "int8"),
     "w8a8": "int8-full",
 }
 
@@ -140,7 +143,16 @@ def read_precision(text: str) -> str:
     >>> read_precision("bfloat16"), read_precision("Q4_K_M")
     ('bf16', 'int4')
     """
-    return find_precision(_SPELLINGS.get(text.lower(), text)).name
+    return find_precision(usual_spelling(text)).name
+
+
+def usual_spelling(text: str) -> str:
+    """What we call a format that others call otherwise; the text itself of all else.
+
+    >>> usual_spelling("NF4"), usual_spelling("full")
+    ('int4', 'full')
+    """
+    return _SPELLINGS.get(text.lower(), text)
 
 
 def first_as_wide(precision: Precision) -> Precision:

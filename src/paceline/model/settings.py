@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from paceline.dtypes import usual_spelling
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.costs import Configuration
 
@@ -27,6 +28,8 @@ def read_settings(text: str, base: Configuration) -> Configuration:
 
     >>> read_settings("lora_rank=8,lora_modules=*.q|*.v", Configuration()).lora_modules
     ('*.q', '*.v')
+    >>> read_settings("frozen_weights=nf4", Configuration()).frozen_weights
+    'int4'
     """
     changes: dict[str, Any] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
@@ -65,9 +68,10 @@ def _text(value: object) -> str:
 def _value(name: str, text: str) -> object:
     wanted = _kinds()[name]
     if get_origin(wanted) is Literal:
-        if text not in get_args(wanted):
+        found = text if text in get_args(wanted) else usual_spelling(text)
+        if found not in get_args(wanted):
             raise UnknownNameError.from_name(name, text, get_args(wanted), command=_COMMAND)
-        return text
+        return found
     if wanted is bool:
         if text.lower() not in _TRUTHS:
             raise InvalidInputError(f"`{name}={text}` is no answer", hint="write yes or no")
