@@ -15,7 +15,7 @@ from paceline.catalog.naming.device_words import (
     plainer_names,
     without_count,
 )
-from paceline.catalog.naming.slices import slice_of, without_slice
+from paceline.catalog.naming.slices import is_cut_so, slice_of, without_slice
 from paceline.catalog.tables import read_rows
 from paceline.errors import InvalidInputError, UnknownNameError
 
@@ -75,7 +75,7 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     if (plain := _plain_index(catalog).get(_key(name))) is not None:
         return plain
     if whole := without_slice(name):
-        return (slice_of(find_device(catalog, whole), name),)
+        return (slice_of(_cut_so(catalog, whole, name), name),)
     bare, count = without_count(name)
     if count > 1 and _means(catalog, bare):
         raise UnknownNameError(
@@ -92,6 +92,15 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
             "`paceline doctor` says what this machine has",
         )
     raise _no_device(catalog, name)
+
+
+def _cut_so(catalog: Catalog, whole: str, name: str) -> Device:
+    """The device that ``whole`` means, of its variants one that has the slice of ``name``."""
+    usual = find_device(catalog, whole)
+    others = [d for d in find_devices(catalog, whole) if is_cut_so(d, name)]
+    if is_cut_so(usual, name) or not others:
+        return usual
+    return max(others, key=lambda d: _likeness(d, usual))
 
 
 @lru_cache(maxsize=4096)

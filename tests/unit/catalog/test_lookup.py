@@ -203,5 +203,19 @@ def test_a_count_is_read_where_devices_are_counted_and_refused_elsewhere(
 def test_a_slice_is_a_device_that_is_found_by_its_own_name() -> None:
     part = find_device(CATALOG, "NVIDIA H200 MIG 3g.71gb")
     assert find_device(CATALOG, part.name) == part
-    with pytest.raises(UnknownNameError, match="more than a whole"):
-        find_device(CATALOG, "A30 MIG 4g.40gb")
+
+
+@pytest.mark.parametrize(
+    ("typed", "whole"),
+    [("A100 MIG 1g.5gb", "A100 SXM4 40GB"), ("H100 NVL MIG 2g.24gb", "H100 NVL 94GB")],
+)
+def test_a_slice_is_of_the_variant_that_has_it(typed: str, whole: str) -> None:
+    assert find_device(CATALOG, typed).name.startswith(f"{whole} MIG")
+
+
+@pytest.mark.parametrize(
+    "typed", ["A30 MIG 4g.40gb", "A100 SXM4 80GB MIG 1g.5gb", "MI300X 1g.24gb"]
+)
+def test_a_slice_that_a_device_has_not_is_refused(typed: str) -> None:
+    with pytest.raises(UnknownNameError):
+        find_device(CATALOG, typed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ _MIG = re.compile(
 #: Multiprocessors of a unit: NVIDIA, "MIG User Guide", tables of profiles (recalled 2026-11-26).
 _SMS_PER_UNIT = {"Ampere": 14}
 _SMS_PER_LATER_UNIT = 16
+#: Parts of the memory that a slice has, by the same tables, whose sizes are rounded.
+_MEMORY_PARTS = (1 / 8, 1 / 4, 1 / 2, 1.0)
+_ROUNDED = 0.15
 
 
 def without_slice(name: str) -> str | None:
@@ -46,6 +50,15 @@ def num_slices(name: str, num_gpus: float | None) -> float | None:
     return 1.0 if each == 1 else each * num_gpus
 
 
+def is_cut_so(whole: Device, name: str) -> bool:
+    """Whether the slice that ``name`` names is an eighth, a quarter, half or all of a device.
+
+    1g.5gb is of an A100 of 40 GB; one of 80 GB has no slice so small.
+    """
+    share = slice_memory_bytes(name) / (whole.memory_bytes or math.inf)
+    return any(abs(share - part) <= _ROUNDED * part for part in _MEMORY_PARTS)
+
+
 def slice_of(whole: Device, name: str) -> Device:
     """The slice that ``name`` names: its share of multiprocessors, and of bandwidth by memory.
 
@@ -59,9 +72,9 @@ def slice_of(whole: Device, name: str) -> Device:
         raise UnknownNameError.from_name("slice of", whole.name, (), command="paceline devices")
     num_sms = units * sms_per_unit
     computes, holds_frac = num_sms / whole.num_sms, size_bytes / whole.memory_bytes
-    if max(computes, holds_frac) > 1.0:
+    if computes > 1.0 or not is_cut_so(whole, name):
         raise UnknownNameError(
-            f"a slice {found['units']}g.{found['gb']}gb is more than a whole {whole.name}",
+            f"a {whole.name} has no slice {found['units']}g.{found['gb']}gb",
             hint="`nvidia-smi mig -lgip` lists the profiles of a device",
         )
 
