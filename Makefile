@@ -44,6 +44,7 @@ test-kernels: $(TEST_VENV)/.paceline  ## The numeric tests again, by kernels of 
 	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest $(USUALLY) $(NUMERIC)
 
 pytest: $(TEST_VENV)/.paceline
+	@$(TEST_PYTHON) -m compileall -q src tools
 	$(TEST_PYTHON) -m pytest $(USUALLY)
 
 docs: $(TEST_VENV)/.paceline  ## Write the generated pages of docs/reference again
@@ -189,6 +190,7 @@ $(TEST_VENV)/.paceline: requirements/core.txt requirements/test.txt requirements
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile -r requirements/test.txt
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile --no-deps -r requirements/model_zoos.txt
 	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@$(TEST_VENV)/bin/python -c "import torch._dynamo"  # Compiled once, not by each worker of the tests.
 	@touch $@
 
 build/site-python/.made: requirements/site.txt

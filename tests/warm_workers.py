@@ -29,7 +29,7 @@ from paceline.model.reading import worker
 from paceline.watch.command import FOLDER_VARIABLE
 
 #: Engines that only need PyTorch.
-_ENGINES = ("torch_engine.py", "torch_micro.py")
+_ENGINES = ("torch_engine.py", "torch_launch.py", "torch_micro.py")
 #: What workers import of frameworks, most of their time.
 _IMPORTED = ("torch._dynamo", "transformers.configuration_utils")
 #: Bytes that say how long a request is.
