@@ -84,6 +84,17 @@ def test_a_server_whose_requests_share_a_context_gets_one_for_all(target: str) -
     assert given["--hf-repo"] == WEIGHTS["weights"]
 
 
+def test_where_no_container_is_known_the_command_is_said() -> None:
+    plan = plans.service(engine="llamacpp")
+    [first, *others] = plan.choices
+    bare = replace(
+        plan, choices=(replace(first, stack=replace(first.stack, platform="mps")), *others)
+    )
+    with pytest.raises(MissingFactError, match="mps") as refused:
+        deploy(bare, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+    assert f"`llama-server --hf-repo {WEIGHTS['weights']} " in refused.value.hint
+
+
 def test_a_server_is_asked_for_nothing_that_is_not_on_record() -> None:
     plan = plans.service(engine="llamacpp", speculation="draft=ngram,tokens=4,acceptance=0.6")
     with pytest.raises(InvalidInputError, match="ngram") as refused:

@@ -7,6 +7,7 @@ Each comes with a load test, which sends the very load of the plan and whose res
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -126,25 +127,27 @@ def server_of(job: Job, settings: DeploySettings) -> Server:
             f"how the server of {engine} is started is not on record",
             hint=f"plan with --framework {known.replace(', ', ' or ')}",
         )
-    image = settings.image or facts["image"].get(job.stack.platform)
-    if image is None:
-        raise MissingFactError(
-            f"no image of {engine} for {job.stack.platform} is on record",
-            hint="give one with `--image NAME:TAG`",
-        )
     workload = job.workload
     tokens = (workload.prompt_tokens or 0) + (workload.output_tokens or 0)
     longest = tokens * (1 + _SPREADS * service.length_spread)
-    return Server(
+    server = Server(
         job=_replica(job, service),
         service=service,
         facts=facts,
-        image=image,
+        image=settings.image or facts["image"].get(job.stack.platform, ""),
         weights=settings.need("weights", _WEIGHTS),
         length=2 ** math.ceil(math.log2(longest + 16)) if tokens else None,
         features=tuple(_features(service, facts, settings)),
         adapters=tuple(settings.options.get("adapters", "").split()) if service.adapters else (),
     )
+    if not server.image:
+        program, *words = server.words()
+        command = shlex.join((program.rpartition("/")[2], *words))
+        raise MissingFactError(
+            f"no image of {engine} for {job.stack.platform} is on record",
+            hint=f"give one with `--image NAME:TAG`, or start it without: `{command}`",
+        )
+    return server
 
 
 def _features(
