@@ -71,6 +71,11 @@ def devices(
     from paceline.units import parse_bytes, parse_power_w
 
     catalog = load_catalog(tuple(facts))
+    if name is not None:
+        vendors = {device.vendor.lower() for device in catalog.devices}
+        is_vendor = name.lower() in vendors
+        named = filter_devices(catalog, DeviceFilter(vendor=name)) if is_vendor else None
+        catalog = replace(catalog, devices=named or find_devices(catalog, name))
     found = filter_devices(
         catalog,
         DeviceFilter(
@@ -82,14 +87,6 @@ def devices(
             max_tdp_w=None if max_power is None else parse_power_w(max_power),
         ),
     )
-    if name is not None:
-        vendors = {device.vendor.lower() for device in catalog.devices}
-        named = (
-            filter_devices(catalog, DeviceFilter(vendor=name))
-            if name.lower() in vendors
-            else find_devices(catalog, name)
-        )
-        found = tuple(device for device in named if device in found)
     return _not_empty(found, "device", "paceline devices")
 
 
