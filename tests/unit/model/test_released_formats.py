@@ -16,7 +16,7 @@ from paceline.shipped import shipped_rows
 from paceline.stack.engines import find_engine
 
 CATALOG = load_catalog()
-VLLM = Service(engine=find_engine("vllm"), is_stated=False)
+VLLM = Service(engine=find_engine("vllm"), elsewhere=None, is_stated=False)
 
 
 def chosen(device, released, **goal):
