@@ -155,8 +155,11 @@ def _dense_layers(program: Program, patterns: Sequence[str]) -> _Layers:
 
 
 def _without_experts(program: Program, op: IntArray) -> IntArray:
+    """Ops that are no products of experts, which a rank may have one of, or a module each."""
     num_matrices = program.dims[program.ops.dims[op]][:, 0]
-    plain: IntArray = op[(num_matrices == constant(np.ones(len(op)))).all(axis=1)]
+    is_single = (num_matrices == constant(np.ones(len(op)))).all(axis=1)
+    is_expert = np.array(["experts" in path.split(".") for path in program.modules], dtype=bool)
+    plain: IntArray = op[is_single & ~is_expert[program.ops.module[op]]]
     return plain
 
 
