@@ -79,14 +79,16 @@ def matmul_dtypes(program: Program, precision: Precision) -> IntArray:
 
 
 def _is_of_logits(program: Program) -> BoolArray:
-    """The last product before the loss, and those of its module in backward."""
+    """The last product before the loss, and those of its module with its columns in backward."""
     ops, start = program.ops, program.first_backward()
     is_product = ops.kind == OpKind.MATMUL
     forward = np.flatnonzero(is_product & (ops.position < start))
     if not (forward.size and np.isfinite(start)):
         return np.zeros(len(ops), dtype=bool)
     last = forward[np.argmax(ops.position[forward])]
-    return np.asarray(is_product & (ops.module == ops.module[last]))
+    sides = program.dims[ops.dims, 1:4, 0]
+    has_columns = (sides == sides[last, 1]).any(axis=1)
+    return np.asarray(is_product & has_columns & (ops.module == ops.module[last]))
 
 
 def num_kernels(program: Program, configuration: Configuration) -> FloatArray:
