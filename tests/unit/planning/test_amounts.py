@@ -25,6 +25,17 @@ def test_every_zoo_model_has_a_reference_job_that_says_how_to_change_it(name):
     assert found.text
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b", "gpt2"])
+def test_nobody_pretrains_adapters(name):
+    model = load_workload(name)
+    found = resolve_job(model, Work(), seq=model.default_seq, rewrite="lora_rank=16")
+    assert found.amount.items_per_epoch is None
+    assert "--tokens" in found.assumption
+    stated = Work(num_tokens=1e7)
+    adapted = resolve_job(model, stated, seq=model.default_seq, rewrite="lora_rank=16")
+    assert adapted == job(name, stated)
+
+
 def test_images_are_items():
     found = job("resnet50", Work(num_samples=1000, num_epochs=2))
     assert found.amount.items_per_epoch == 1000

@@ -121,7 +121,8 @@ class ScalingQuestion:
         Raises:
             InvalidInputError: The work cannot be counted, or no epoch fills the global batch.
         """
-        job = resolve_job(workload, self.work, seq=self.length(workload))
+        length = self.length(workload)
+        job = resolve_job(workload, self.work, seq=length, rewrite=self.rewrite)
         check_global_batch(self.global_batch, job, workload)
         return job
 

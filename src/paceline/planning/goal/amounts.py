@@ -7,6 +7,7 @@ import math
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Work
+from paceline.planning.goal.rewrites import has_adapters
 from paceline.units import format_count
 from paceline.values import dataclass
 
@@ -49,13 +50,14 @@ class Job:
     assumption: str
 
 
-def resolve_job(workload: Workload, work: Work, *, seq: int) -> Job:
+def resolve_job(workload: Workload, work: Work, *, seq: int, rewrite: str = "") -> Job:
     """The job that is planned.
 
     Args:
         workload: Its unit says what a sample is.
         work: What the user gave; all empty means the reference job.
         seq: Tokens of one batch item, where the unit is tokens; a stated sample is one item then.
+        rewrite: Settings of the job, such as ``lora_rank=16``: nobody pretrains adapters.
 
     Raises:
         InvalidInputError: Tokens for a model that reads none, requests for a training job, or
@@ -68,7 +70,10 @@ def resolve_job(workload: Workload, work: Work, *, seq: int) -> Job:
         return _tokens(workload, work, samples_per_item, seq)
     if work.num_samples is not None or work.num_epochs is not None:
         return _given(workload, work, samples_per_item)
-    return _reference(workload, samples_per_item)
+    adapts = workload.sample_unit == "tokens" and has_adapters(rewrite)
+    return (
+        _endless(workload, samples_per_item) if adapts else _reference(workload, samples_per_item)
+    )
 
 
 def check_global_batch(global_batch: int | None, job: Job, workload: Workload) -> None:
@@ -172,15 +177,23 @@ def _given(workload: Workload, work: Work, samples_per_item: float) -> Job:
 def _reference(workload: Workload, samples_per_item: float) -> Job:
     reference = workload.reference_job
     if reference is None:
-        amount = Amount(items_per_epoch=None, num_epochs=1.0, samples_per_item=samples_per_item)
-        assumption = (
-            f"no amount of work given and no reference job known: rates and cost per million "
-            f"{workload.sample_unit} (give --samples and --epochs for time and cost)"
-        )
-        return Job(amount=amount, num_samples=None, num_epochs=None, text="", assumption=assumption)
+        return _endless(workload, samples_per_item)
     items = math.ceil(reference.num_samples / samples_per_item)
     assumption = f"reference job: {reference.description} (change with {_options(workload)})"
     return _job(items, reference.num_epochs, samples_per_item, _words(workload), assumption)
+
+
+def _endless(workload: Workload, samples_per_item: float) -> Job:
+    """What is done without an end, as nobody says how much."""
+    options = "--tokens" if workload.sample_unit == "tokens" else "--samples and --epochs"
+    return Job(
+        amount=Amount(items_per_epoch=None, num_epochs=1.0, samples_per_item=samples_per_item),
+        num_samples=None,
+        num_epochs=None,
+        text="",
+        assumption="no amount of work given and no reference job known: rates and cost per "
+        f"million {workload.sample_unit} (give {options} for time and cost)",
+    )
 
 
 def _words(workload: Workload) -> str:

@@ -118,7 +118,9 @@ def _of_endless(goal: Goal, work: Work, job: Job) -> tuple[_Refusal, ...]:
             is_stated=goal.deadline_s is not None and job.amount.items_per_epoch is None,
             option="--deadline",
             why="a service has no end" if is_service else "no amount of work is known",
-            hint="state a --latency" if is_service else "say how much with --samples and --epochs",
+            hint="state a --latency"
+            if is_service
+            else "say how much with --tokens, or with --samples and --epochs",
         ),
         *(
             _Refusal(

@@ -97,6 +97,15 @@ def with_usual(
     return ",".join(filter(None, (*said, rewrite)))
 
 
+def has_adapters(rewrite: str) -> bool:
+    """Whether adapters are trained over weights that are there.
+
+    >>> has_adapters("lora_rank=8,loss=wide"), has_adapters("")
+    (True, False)
+    """
+    return read_settings(rewrite, Configuration()).lora_rank > 0
+
+
 def run_words(rewrite: str) -> str:
     """What is run another way, as an assumption; empty where nothing is.
 
