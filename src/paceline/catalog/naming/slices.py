@@ -79,6 +79,7 @@ def slice_of(whole: Device, name: str) -> Device:
         )
 
     def share(value: float | None, frac: float) -> float | None:
+        """A part of what is known of the whole device."""
         return None if value is None else value * frac
 
     return replace(

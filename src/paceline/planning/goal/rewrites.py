@@ -91,7 +91,7 @@ def with_usual(
     >>> with_usual("loss=wide", "torchtune", is_training=True, leaving=("optimizer_kernel",))
     'training_format=pure,loss=chunked,results=dropped,peaks=derived,loss=wide'
     """
-    trains_all = "lora_rank" not in rewrite
+    trains_all = not has_adapters(rewrite)
     usual = usual_settings(framework, is_training=is_training, trains_all=trains_all)
     said = [f"{name}={value}" for name, value in usual.items() if name not in leaving]
     return ",".join(filter(None, (*said, rewrite)))
