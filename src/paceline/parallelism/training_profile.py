@@ -56,6 +56,9 @@ class TrainingProfile:
             each keeps those of its rank whole.
         splits_words: Whether tensor ranks split the vocabulary of the output head and the loss;
             else both are whole on every rank.
+        launches_each: Whether modules launch kernels one by one, also those that are fused.
+        loops_experts: Whether the host launches experts one after the other, and waits to learn how
+            many tokens each got.
         host: Whose kernels run, and whose host dispatches them.
     """
 
@@ -77,6 +80,8 @@ class TrainingProfile:
     wraps_each: bool
     shards_experts: bool
     splits_words: bool
+    launches_each: bool
+    loops_experts: bool
     host: str = _USUAL
 
     @property

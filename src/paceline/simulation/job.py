@@ -30,6 +30,7 @@ from paceline.values import dataclass
 #: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
 #: stages get equal numbers of layers rather than equal cost;
 #: replicas of an expert rank shard everything but its experts, of which each has its own whole;
+#: modules launch each kernel, also those that a library fused, and experts are a loop of the host;
 #: `paceline.loop.parallelize` runs the strategy (`loop` of `parallelism/data/frameworks.toml`).
 Habit = Literal[
     "tokens-once",
@@ -43,6 +44,8 @@ Habit = Literal[
     "whole-gradients",
     "even-layers",
     "kept-experts",
+    "launched",
+    "looped-experts",
     "loop",
 ]
 HABITS: tuple[Habit, ...] = get_args(Habit)
@@ -257,6 +260,8 @@ def software_of(job: Job, usual: TrainingProfile | None = None) -> TrainingProfi
         tokens_once="tokens-once" in job.habits,
         whole_experts="whole" in job.habits,
         hides_exchange="hidden" in job.habits,
+        launches_each="launched" in job.habits,
+        loops_experts="looped-experts" in job.habits,
         host=job.profile,
     )
     if "gathers-ahead" in job.habits:

@@ -26,6 +26,8 @@ _HABIT_OF_FLAG = {
     "keeps_gradients": "whole-gradients",
     "even_layers": "even-layers",
     "keeps_experts": "kept-experts",
+    "launches_each": "launched",
+    "loops_experts": "looped-experts",
 }
 
 

@@ -100,3 +100,17 @@ def test_software_whose_replicas_keep_experts_whole(device: str) -> None:
     asked = {"model": "mixtral-8x7b", "device": device, "configuration": Configuration()}
     assert "kept-experts" in usual_habits("HF Trainer (fms-hf-tuning + fms-acceleration)", **asked)
     assert "kept-experts" not in usual_habits("transformers", **asked)
+
+
+def test_megatron_launches_each_kernel_unless_a_recipe_replays_graphs() -> None:
+    """Qwen3's recipes for GB200 of 26.06 record whole iterations; nothing else was asked before."""
+    asked = {"model": "qwen3-30b-a3b", "configuration": Configuration(precision="MXFP8")}
+    launched = {"launched", "looped-experts"}
+    for framework, device, expected in (
+        ("megatron", "H100 SXM5 80GB", launched),
+        ("megatron-bridge 26.04", "GB200 (per GPU)", {"looped-experts"}),
+        ("megatron-bridge 26.06", "GB200 (per GPU)", set()),
+        ("transformers", "H100 SXM5 80GB", set()),
+    ):
+        found = usual_habits(framework, device=device, **asked)
+        assert launched.intersection(found) == expected, (framework, device)

@@ -38,6 +38,7 @@ from paceline.parallelism.memory.training_state import (
     training_state,
 )
 from paceline.parallelism.memory.weight_gradients import makes_weight_gradients
+from paceline.parallelism.schedule.launches import Launches, hosted, launches_of, written_kernels
 from paceline.parallelism.split import (
     CallTable,
     RankGraph,
@@ -58,12 +59,7 @@ from paceline.prediction.kernels.row_times import evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import live_at_peak
 from paceline.prediction.prediction import Points
-from paceline.prediction.step.host_dispatch import (
-    beyond_queue_s,
-    dispatch_s,
-    list_transfer_s,
-    waits_of,
-)
+from paceline.prediction.step.host_dispatch import beyond_queue_s, list_transfer_s
 from paceline.prediction.step.timeline import waiting_end_s
 from paceline.prediction.uncertainty.posterior_correction import correction_of, traits_of
 from paceline.values import dataclass
@@ -209,7 +205,7 @@ def block_costs(
     work = kept(group.shape, configuration.checkpointing)
     names, memory = work.names, work.memory
     check_known(work.lowered, device)
-    ops = _op_times(work, device, calibration, group.profile.host)
+    ops = _op_times(work, device, calibration, group.profile)
     copied_frac = calibration.constant("device", "streamed_memory_frac")
     copied_bytes_per_s = copied_frac * float(device.memory_bytes_per_s[0])
     calls = _shared_s(work, ops.device_s, configuration, group, copied_bytes_per_s)
@@ -277,6 +273,7 @@ class _RankWork:
         shared: What ranks that share blocks exchange.
         boundaries: What a block needs of those before, and what it makes for layers after it,
             (2, num_points, num_blocks).
+        launches: What a host may launch one by one.
     """
 
     points: Points
@@ -291,6 +288,7 @@ class _RankWork:
     memory: BlockMemory
     shared: _SharedWork
     boundaries: FloatArray
+    launches: Launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -324,25 +322,25 @@ def _rank_works(
     """
 
     @cache
-    def boundaries(shape: SplitShape) -> FloatArray:
-        """Bytes that cross the ends of blocks, cut for some ranks."""
+    def as_written(shape: SplitShape) -> tuple[FloatArray, FloatArray]:
+        """Bytes that cross the ends of blocks and their kernels, cut for some ranks."""
         eager = replace(with_weight_format(graph, configuration), compiler="eager")
-        program = rewritten(split(graph, shape).graph, eager)
-        return boundary_bytes(program, block_names(graph), key.points())
+        program, names = rewritten(split(graph, shape).graph, eager), block_names(graph)
+        return boundary_bytes(program, names, key.points()), written_kernels(program, eager, names)
 
     @cache
     def work(shape: SplitShape, checkpointing: Checkpointing) -> _RankWork:
         how = replace(configuration, checkpointing=checkpointing)
-        return _rank_work(graph, how, shape, key.points(), boundaries(shape))
+        return _rank_work(graph, how, shape, key.points(), as_written(shape))
 
     return work
 
 
 def _rank_work(
     graph: Graph, configuration: Configuration, shape: SplitShape, points: Points,
-    boundaries: FloatArray,
+    written: tuple[FloatArray, FloatArray],
 ) -> _RankWork:  # fmt: skip
-    """Split and lower a training step; ``boundaries`` are the bytes between its blocks."""
+    """Split and lower a training step; ``written`` are bytes between its blocks, and kernels."""
     how = with_weight_format(graph, configuration)
     rank = split(graph, shape)
     program, names = rewritten(rank.graph, how), block_names(graph)
@@ -364,7 +362,8 @@ def _rank_work(
         moments=peak_moments(lowered, points),
         memory=block_memory(program, block, len(names), points),
         shared=_shared_work(rank, how, program, names),
-        boundaries=boundaries,
+        boundaries=written[0],
+        launches=launches_of(graph, program, shape, block, written[1], how.checkpointing),
     )
 
 
@@ -410,12 +409,12 @@ class _OpTimes:
 
 @lru_cache(maxsize=8)
 def _op_times(
-    work: _RankWork, device: DeviceTable, calibration: Calibration, framework: str
+    work: _RankWork, device: DeviceTable, calibration: Calibration, profile: TrainingProfile
 ) -> _OpTimes:
     """Times on a device; the last few are kept, as machines with other links share them."""
-    lowered, points = work.lowered, work.points
+    lowered, points, framework = work.lowered, work.points, profile.host
     shapes = evaluate_shapes(lowered.costs, points)
-    dispatched = dispatch_s(lowered, framework, device, calibration)[0].astype(np.float64)
+    dispatched, waits = hosted(lowered, work.launches, device, calibration, profile)
     is_update = work.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
     rows = steady_row_times(lowered, shapes, device, calibration, framework=framework)
@@ -427,7 +426,7 @@ def _op_times(
     return _OpTimes(
         device_s=device_s,
         host_s=(dispatched + list_transfer_s(lowered, shapes.dims, calibration)) * factor,
-        waits=waits_of(lowered),
+        waits=waits,
         wait_s=calibration.constant("host_waits", "wait_s"),
         update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
         update_late_s=float(beyond_queue_s(lowered, dispatched, calibration) * factor[0, 0]),

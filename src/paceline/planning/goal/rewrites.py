@@ -48,6 +48,8 @@ _HABITS: Mapping[str, str] = MappingProxyType(
         "whole-gradients": "gradients stay whole while they accumulate",
         "even-layers": "stages get equal numbers of layers",
         "kept-experts": "replicas shard everything but the experts of their rank",
+        "launched": "modules launch each kernel",
+        "looped-experts": "experts are launched one by one, and the host waits for their counts",
     }
 )
 

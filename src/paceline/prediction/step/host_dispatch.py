@@ -102,7 +102,9 @@ def dispatch_s(
     return ordered
 
 
-def beyond_queue_s(lowered: LoweredPass, host_s: Array, calibration: Calibration) -> Array:
+def beyond_queue_s(
+    lowered: LoweredPass, host_s: Array | FloatArray, calibration: Calibration
+) -> FloatArray:
     """What an update takes at least from the end of backward on: its launches that no queue held.
 
     While a device is busy its queue holds so many launches, and then the host waits. Of an update
@@ -127,5 +129,5 @@ def beyond_queue_s(lowered: LoweredPass, host_s: Array, calibration: Calibration
     queued = calibration.constant("host_waits", "queued_launches")
     late_frac = max(0.0, 1.0 - queued / max(num_launches, 1.0))
     is_asynchronous = lowered.configuration.platform != "cpu"
-    late_s: Array = late_frac * is_asynchronous * host_s[..., is_update].sum(axis=-1)
+    late_s: FloatArray = late_frac * is_asynchronous * host_s[..., is_update].sum(axis=-1)
     return late_s
