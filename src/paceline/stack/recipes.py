@@ -41,12 +41,14 @@ class TrainingRecipe:
             pass; tensor ranks have experts of their own.
         cuts_sequence: Tensor ranks cut sequences where layers are not cut.
         sharding: What replicas shard where nobody says; empty for nothing.
+        recomputes: What backward computes again where nobody says; empty for nothing.
     """
 
     habits: frozenset[str]
     is_megatron: bool
     cuts_sequence: bool
     sharding: str
+    recomputes: str
 
 
 def training_recipe(
@@ -82,6 +84,7 @@ def training_recipe(
         is_megatron=row["is_megatron"] == "yes",
         cuts_sequence=row["cuts_sequence"] == "yes",
         sharding=row["sharding"],
+        recomputes=row["recomputes"],
     )
 
 

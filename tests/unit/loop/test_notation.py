@@ -19,7 +19,7 @@ _SCHEDULES = (("gpipe", 1), ("1f1b", 1), ("interleaved", 3), ("zbh1", 1))
 def _strategies():
     """Every mesh with every option that it can have."""
     levels, shardings = ("auto", "device", "node"), ("none", "zero1", "zero2", "zero3")
-    recompute = ("none", "selective", "block", "full")
+    recompute = ("none", "selective", "experts", "block", "full")
     for names, level, zero, again in itertools.product(_MESHES, levels, shardings, recompute):
         if zero != "none" and ("fsdp" in names or not {"dp", "cp", "ep"} & set(names)):
             continue

@@ -28,6 +28,7 @@ REWRITES = {
     "blocks": {"checkpointing": "block"},
     "some blocks": {"checkpointing": "block", "checkpoint_blocks": "1/2"},
     "selective": {"checkpointing": "selective", "attention": "math"},
+    "experts": {"checkpointing": "experts"},
     "compiled": {"compiler": "compiled"},
     "results let go": {"results": "dropped"},
     "xla": {"compiler": "xla", "platform": "xla"},

@@ -62,7 +62,7 @@ def strategies(draw) -> Strategy:
         sharding=draw(st.sampled_from(["none", "zero1", "zero2", "zero3"]))
         if {"dp", "cp", "ep"} & set(names) and "fsdp" not in names
         else "none",
-        recompute=draw(st.sampled_from(["none", "selective", "block", "full"])),
+        recompute=draw(st.sampled_from(["none", "selective", "experts", "block", "full"])),
         sequence_parallel="tp" in names and draw(st.booleans()),
         offloads_optimizer=names != ["dp"] and draw(st.booleans()),
         gradient_sync=draw(sync) if names == ["dp"] else "all_reduce",

@@ -133,8 +133,8 @@ def predict(
             None serves language models by vLLM. Of training also ``trl``, ``unsloth``,
             ``torchtune``, ``torchtitan``, ``deepspeed``, ``litgpt`` and the like, whose defaults
             are taken where ``rewrite`` says nothing.
-        checkpointing: What training recomputes in backward: ``none``, ``selective``, ``block``,
-            ``full``.
+        checkpointing: What training recomputes in backward: ``none``, ``selective``,
+            ``experts``, ``block``, ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
         sharding: What the devices of a training job split: ``none``, ``zero2``, ``zero3``; or
             ``auto``, which is zero3 where one of them does not hold the state.

@@ -92,7 +92,7 @@ _REQUESTS = {
         "tensorflow, tensorrt, onnxruntime … run a batch as it is. vllm without, for language "
         "models. Of training also trl, unsloth, torchtune, deepspeed …, by their defaults."
     ),
-    checkpointing=Option("Recomputed in backward: none, selective, block or full."),
+    checkpointing=Option("Recomputed in backward: none, selective, experts, block or full."),
     rewrite=common.Rewrite,
     sharding=Option(
         "What devices of a training job split: none, zero2, zero3 (FSDP); auto is zero3 where one "

@@ -19,7 +19,7 @@ _HEAD = re.compile(
 )
 _AXIS = re.compile(r"^([a-z]+)([0-9]{1,9})(?::(?:auto|device|node))?$")
 _OPTION = re.compile(
-    r"^(zero[123]|recompute-(?:none|selective|block|full)|sp|ulysses[0-9]{0,6}|offload|"
+    r"^(zero[123]|recompute-(?:none|selective|experts|block|full)|sp|ulysses[0-9]{0,6}|offload|"
     r"single-process|parameter-server|none)$"
 )
 _HINT = "write strategies like `dp8`, `dp4+zero1` or `pp2.dp4@1f1b/mb8`"
@@ -40,7 +40,7 @@ class Strategy(NamedTuple):
         chunks: Of an interleaved one, stages per rank.
         microbatches: Per optimizer step.
         sharding: ``none``, or ``zero1`` to ``zero3``.
-        recompute: ``none``, ``selective``, ``block`` or ``full``.
+        recompute: ``none``, ``selective``, ``experts``, ``block`` or ``full``.
         others: Options, and exceptions for single modules, that name something else.
     """
 
@@ -119,8 +119,8 @@ def refusals(strategy: Strategy, precision: str | None = None) -> tuple[str, ...
         found.append("`zbh1` splits backward by weight, which traced stages do not")
     if strategy.schedule == "interleaved" and strategy.microbatches % size(strategy, "pp"):
         found.append("`interleaved` needs a multiple of %d microbatches" % size(strategy, "pp"))
-    if strategy.recompute == "selective":
-        found.append("`recompute-selective` chooses single ops, and the loop wraps whole blocks")
+    if strategy.recompute in ("selective", "experts"):
+        found.append("parts of blocks are recomputed, and the loop wraps whole blocks")
     words = {
         "sp": "`sp` splits what lies between pairs along the sequence",
         "offload": "`offload` keeps the optimizer on the host",

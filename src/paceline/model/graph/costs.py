@@ -15,7 +15,7 @@ from paceline.model.graph.graph import FloatArray, OpKind
 from paceline.values import dataclass
 
 Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
-Checkpointing = Literal["none", "selective", "block", "full"]
+Checkpointing = Literal["none", "selective", "experts", "block", "full"]
 Platform = Literal["cuda", "rocm", "cpu", "xla"]
 AttentionKernels = Literal["math", "eager", "flash", "flash-2", "vendor", "memory-efficient"]
 OptimizerKernel = Literal["plain", "foreach", "fused"]

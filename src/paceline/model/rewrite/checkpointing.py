@@ -5,8 +5,10 @@ first (``layers.7``, ``encoder.layer.11``, ``layer1.0``). With ``block`` the out
 is kept, everything inside it is computed again just before its backward pass
 (`torch.utils.checkpoint` around each block, Megatron's full recomputation of one layer). With
 ``full`` the same holds for what stands before, between and after the blocks, such as the stem of a
-convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone. A
-share of blocks, or segments of several blocks, are `SegmentShare`. What blocks hand on beside
+convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone,
+``experts`` what lies in a block with its experts: their router and what they are given and make,
+which goes to other ranks and back once more (Megatron-LM's ``--recompute-modules moe``). A share of
+blocks, or segments of several blocks, are `SegmentShare`. What blocks hand on beside
 their output, such as keys and values of a cache, is not held: transformers turns ``use_cache`` off.
 What enters a block and its gradient may be kept until backward has ended (``checkpoint_inputs``).
 
@@ -89,7 +91,8 @@ def checkpointed(
     """
     if how == "none" or not np.isfinite(program.first_backward()):
         return program
-    block = _in_segments(_block_of_op(program), segments)
+    whole = _layer_of_experts(program) if how == "experts" else _block_of_op(program)
+    block = _in_segments(whole, segments)
     if how == "selective":
         block = np.where(program.ops.kind == OpKind.SOFTMAX, block, -1)
     if how == "full":
@@ -140,6 +143,29 @@ def _block_of_op(program: Program) -> IntArray:
             numbers[index] = names.setdefault(name, len(names))
     block: IntArray = numbers[program.ops.module]
     return block
+
+
+def _layer_of_experts(program: Program) -> IntArray:
+    """Number of the layer of experts of each op; -1 outside.
+
+    A layer is the child of a block that holds batches of products with a weight for each expert, or
+    the experts by name, of which a rank may have one.
+    """
+    path = [(repeated_child(one), one) for one in program.modules]
+    inner = [(f"{outer}." if outer else "") for outer, _ in path]
+    homes = [
+        outer + one[len(outer) :].partition(".")[0] if outer and one.startswith(outer) else ""
+        for outer, (_, one) in zip(inner, path, strict=True)
+    ]
+    batch = program.dims[program.ops.dims][:, 0]
+    is_expert = (batch[:, 0] > 1.0) & ~batch[:, 1:].any(axis=1)
+    is_named = np.array(["experts" in one.split(".") for one in program.modules], dtype=bool)
+    is_expert |= is_named[program.ops.module]
+    is_expert &= program.ops.kind == OpKind.MATMUL
+    layers = {homes[module] for module in program.ops.module[is_expert].tolist()} - {""}
+    number = {home: index for index, home in enumerate(sorted(layers))}
+    of_module = np.array([number.get(home, -1) for home in homes])
+    return np.asarray(of_module[program.ops.module])
 
 
 def _in_segments(block: IntArray, segments: SegmentShare) -> IntArray:

@@ -526,19 +526,19 @@ def _shared_s(
         element_bytes=width, busy_s=np.where(shared.op >= 0, busy_s[:, shared.op], 0.0),
     )  # fmt: skip
     of_tokens = calls.axis == AXES.index("experts")
-    repeats = configuration.checkpointing in ("block", "full")
-    repeated = np.array([repeats and is_numbered(name) for name in names])
+    again = shared.is_forward & calls.are_repeated(configuration.checkpointing)
+    again &= np.array([is_numbered(name) for name in names])[shared.block]
     beside = models_beside(configuration.objective)
     trained = 1 + beside.critics
     between_s = np.where(of_tokens, _sorting_s(work, width, copied_bytes_per_s), seconds)
     found = []
     for taken_s, chosen in ((between_s, np.ones_like(of_tokens)), (seconds, of_tokens)):
-        forward, backward = (
+        forward, backward, repeated = (
             _per_block(taken_s, shared.block, chosen & part, len(names))
-            for part in (shared.is_forward, ~shared.is_forward)
+            for part in (shared.is_forward, ~shared.is_forward, again)
         )
         passes = trained + beside.forward_passes
-        found.append((forward * passes, (backward + np.where(repeated, forward, 0.0)) * trained))
+        found.append((forward * passes, (backward + repeated) * trained))
     (forward, backward), (out, back) = found
     return (forward, out), (backward, back)
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.columns import join_tables, take_rows
+from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.distinct import distinct_rows
 from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, monomials
 from paceline.parallelism.collectives.engine_sums import EngineSums, engine_all_reduce_s
@@ -71,6 +72,12 @@ class CallTable:
         """Whether each is one round of a ring, which the op's work hides, (num_calls,)."""
         is_sent = self.name == COLLECTIVES.index("send_recv")
         return np.asarray(is_sent & (self.axis == AXES.index("ring")))
+
+    def are_repeated(self, checkpointing: Checkpointing) -> npt.NDArray[np.bool_]:
+        """Whether what is computed again in a block has each call of its forward, (num_calls,)."""
+        if checkpointing == "experts":
+            return np.asarray(self.axis == AXES.index("experts"))
+        return np.full(len(self), checkpointing in ("block", "full"))
 
     def take(self, chosen: npt.NDArray[np.bool_ | np.int64]) -> CallTable:
         """Some of the calls, by a mask or by rows."""

@@ -186,12 +186,12 @@ def _once_a_layer(calls: CallTable, graph: Graph) -> CallTable:
 def calls_when_run(rank: RankGraph, configuration: Configuration) -> CallTable:
     """The calls of a rank; recomputing a block for its backward repeats those of its forward."""
     calls, graph = rank.calls, rank.graph
-    recomputes = configuration.checkpointing in ("block", "full")
-    if not recomputes or not (graph.ops.phase == Phase.BACKWARD).any():
+    again = calls.are_repeated(configuration.checkpointing)
+    if not again.any() or not (graph.ops.phase == Phase.BACKWARD).any():
         return calls
     names = block_names(graph)
     block = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
-    again = np.array([is_numbered(name) for name in names])[block]
+    again &= np.array([is_numbered(name) for name in names])[block]
     again &= np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
     return calls.take(np.concatenate([np.arange(len(calls)), np.flatnonzero(again)]))
 

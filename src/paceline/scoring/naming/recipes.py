@@ -78,7 +78,8 @@ def strategy_of(
     is_alone = dp * cp * ep == 1 or has_adapters
     sharding = "" if is_alone else _sharding(row, degrees, recipe)
     cuts = "+sp" if tp > 1 and (recipe.cuts_sequence or _CUT.search(row.parallelism)) else ""
-    return Strategy.parse(f"{mesh}{how}/mb{count}{sharding}{cuts}")
+    again = f"+recompute-{recipe.recomputes}" if recipe.recomputes else ""
+    return Strategy.parse(f"{mesh}{how}/mb{count}{sharding}{cuts}{again}")
 
 
 def _microbatches(row: Row, items: float) -> int:
