@@ -27,6 +27,7 @@ from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.grid import GridCell
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
+from paceline.planning.goal.options import format_goal, parse_goal
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
@@ -51,7 +52,8 @@ def predicted(**options: object) -> GridCell:
 
 def benchmark(name: str = "vllm", ranks: int = 1, link: Link | None = None) -> ServingTimes:
     """As `tools/accuracy_serving` asks."""
-    engine, device = find_engine(name), find_device(load_catalog(), DEVICE)
+    device = find_device(load_catalog(), DEVICE)
+    engine = find_engine(name).on(device)
     job = Job(
         workload=load_workload(MODEL, task="infer"),
         configuration=Configuration(precision="bf16"),
@@ -97,6 +99,35 @@ def test_requests_that_come_at_once_take_what_the_step_loop_takes(
     assert told.step_s[0] == pytest.approx(seen.finish_s.max(), rel=0.12)
     per_token_s = float((seen.finish_s - seen.first_token_s).mean()) / (output - 1)
     assert told.per_token_s[0] == pytest.approx(per_token_s, rel=0.12)
+
+
+def test_a_device_fills_its_steps_alone_as_beside_others() -> None:
+    """The engine reads 8,192 tokens a step on an H100, and 2,048 on an A100 or a small card."""
+    devices = ("H100 SXM5 80GB", "A100 SXM4 80GB", "L4")
+    both = paceline.predict(MODEL, task="infer", device=devices, batch=(REQUESTS,)).cells
+    for cell, device in zip(both, devices, strict=True):
+        alone = predicted(device=device)
+        assert cell.ttft_s.mid == pytest.approx(alone.ttft_s.mid, rel=1e-6), device
+        assert cell.memory_bytes.mid == pytest.approx(alone.memory_bytes.mid, rel=1e-6), device
+    # Prompts that come at once are read in one step, as many as it has room for.
+    count, way_s = 8192 // PROMPT, find_engine("vllm").path_s
+    one_s, all_s = (predicted(batch=(n,)).ttft_s.mid - way_s for n in (1, count))
+    assert all_s > 0.7 * count * one_s
+
+
+def test_a_format_of_files_is_served_by_what_reads_it() -> None:
+    """vLLM hardly serves files of llama.cpp; whoever names it gets it all the same."""
+    asked = {"task": "infer", "device": "RTX 4090", "batch": (1,)}
+    names = {"q4_k_m": None, "int4": None, "Q8_0": None, "Q4_0": "vllm"}
+    told = {
+        name: " ".join(paceline.predict(MODEL, precision=name, framework=framework, **asked).assumptions)
+        for name, framework in names.items()
+    }
+    by = {name: next(one for one in ("llama.cpp", "vLLM") if f"served by {one}" in words)
+          for name, words in told.items()}  # fmt: skip
+    assert by == {"q4_k_m": "llama.cpp", "int4": "vLLM", "Q8_0": "llama.cpp", "Q4_0": "vLLM"}
+    goal = parse_goal({"precision": "q4_k_m"})
+    assert parse_goal(format_goal(goal)) == goal
 
 
 @pytest.mark.parametrize("framework", [None, "sglang", "torch"])

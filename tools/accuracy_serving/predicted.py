@@ -60,7 +60,7 @@ def _times(
         rounds=group.rounds.fillna(np.inf).to_numpy(float),
     )
     # Older releases schedule beside the device where they are told to; runs do not state it.
-    engine = find_engine(str(first.backend))
+    engine = find_engine(str(first.backend)).on(device)
     ranks = int(first.ranks)
     machine = Machine.of(device, ranks, device_link=link)
     ways = []

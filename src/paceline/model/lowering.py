@@ -255,6 +255,7 @@ def _narrowed(
         program = quantised(
             program, weights, is_fused=is_fused, keeps_inputs=keeps_inputs,
             has_convolutions=convolves, products=configuration.frozen_products, head_format=head,
+            finds_outliers=precision.name in _IN_INT8 and not is_training,
         )  # fmt: skip
     if precision.activation_dtype == DType.FP32:
         return program
@@ -296,6 +297,9 @@ _WEIGHT_ONLY = {
     "nvfp4": "nvfp4",
 }  # fmt: skip
 
+
+#: Precisions that a loop runs by LLM.int8(), whose products take kernels of their own.
+_IN_INT8 = ("int8", "int8-full")
 
 #: Formats of weights and of the head in files that llama.cpp's users run.
 _IN_FILES_OF_LLAMACPP = {"int4": ("q4_k_m", "q6_k"), "int8": ("q8_0", "q8_0")}

@@ -34,6 +34,7 @@ class DeviceTable:
     """Facts of several devices. All arrays are (num_devices,) unless said otherwise.
 
     Attributes:
+        entities: The devices themselves.
         names: ``Device.name``.
         families: Whose measurements hold for each: ``Device.same_chip_as``, else its own family.
         architectures: ``Device.architecture``.
@@ -53,6 +54,7 @@ class DeviceTable:
         product_frac: Best rate of BF16 products that is published of it, over its peak.
     """
 
+    entities: tuple[Device, ...]
     names: tuple[str, ...]
     families: tuple[str, ...]
     architectures: tuple[str, ...]
@@ -94,6 +96,7 @@ class DeviceTable:
             return column(lambda device: device.peak_flop_per_s.get(key))
 
         return cls(
+            entities=tuple(devices),
             names=tuple(d.name for d in devices),
             families=tuple(d.same_chip_as or d.family for d in devices),
             architectures=tuple(d.architecture for d in devices),

@@ -13,6 +13,7 @@ from itertools import repeat
 
 import numpy as np
 
+from paceline.catalog.entities import Device
 from paceline.columns import take_rows
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
@@ -37,6 +38,7 @@ from paceline.prediction.memory.peak import peak_memory_bytes
 from paceline.prediction.prediction import PassPrediction, Points
 from paceline.prediction.step.one_pass import abstentions, predict_pass
 from paceline.prediction.uncertainty.intervals import Z_80
+from paceline.simulation.cases import grouped
 from paceline.simulation.job import Job
 from paceline.stack.engines import EngineProfile
 from paceline.values import dataclass
@@ -128,6 +130,18 @@ class RankPasses:
         """Whether requests are answered token by token."""
         return "decode" in self.lowered
 
+    def told_on(self, devices: Sequence[Device]) -> list[tuple[RankPasses, IntArray]]:
+        """The passes of an engine that knows how much goes into a step, with the devices of each.
+
+        Returns:
+            With rows of ``devices``, which are alike in that; all of them where none serves.
+        """
+        engine = self.engine
+        if engine is None:
+            return [(self, np.arange(len(devices)))]
+        alike = grouped([engine.limits_on(one) for one in devices]).values()
+        return [(replace(self, engine=engine.on(devices[rows[0]])), rows) for rows in alike]
+
     def decode_steps(self, output: FloatArray) -> FloatArray:
         """Steps that write so many tokens: reading a prompt writes the first, encoding none."""
         return output if self.workload.encodes else np.maximum(output - 1.0, 0.0)
@@ -195,6 +209,20 @@ def rank_steps(
             "and a loop runs plain batches",
             hint="write --framework vllm, or name devices that it serves on",
         )
+    parts = [
+        (
+            (rows[:, None] * len(asked) + np.arange(len(asked))).ravel(),
+            _alike_steps(told, devices.take(rows), asked, calibration),
+        )
+        for told, rows in passes.told_on(devices.entities)
+    ]
+    return Steps.joined(parts, len(devices) * len(asked))
+
+
+def _alike_steps(
+    passes: RankPasses, devices: DeviceTable, asked: Lengths, calibration: Calibration | None
+) -> Steps:
+    """The same on devices whose steps hold as much."""
     wanted = _asked_of_passes(passes, asked)
     found = list(
         map(

@@ -42,6 +42,18 @@ def served(
         asked: Of a rank, per row.
         calibration: Of the predictor; the built-in one if None.
     """
+    parts = []
+    for told, machines in passes.told_on([one.device for one in cases.machines]):
+        rows = np.flatnonzero(np.isin(cases.machine, machines))
+        of_rows = (cases.take(rows), told, alone.take(rows), asked.take(rows))
+        parts.append((rows, _served_alike(*of_rows, calibration)))
+    return Steps.joined(parts, len(cases))
+
+
+def _served_alike(
+    cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, calibration: Calibration | None
+) -> Steps:
+    """The same on devices whose steps hold as much."""
     exchanged = exchanged_s(cases, passes, asked, calibration)
     first_s, token_s, whole_s = _added_s(passes, alone, asked, *exchanged)
     added_s = cases.microbatches * whole_s

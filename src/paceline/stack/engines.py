@@ -89,6 +89,7 @@ class EngineProfile:
         reserves_answers: Whether a request is admitted only when its whole answer has room.
         buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
         narrow_cache_of: Precisions whose checkpoints bring a cache of keys and values in FP8.
+        formats: Names of weight formats that its files alone have, in small letters.
         log_sigma: How far its kernels are from those that are modelled, as the standard deviation
             of a logarithm; 0 where steps of it were measured.
         is_portable: Whether its kernels are written once for devices of all makers.
@@ -129,6 +130,7 @@ class EngineProfile:
     reserves_answers: bool = False
     buckets: bool = True
     narrow_cache_of: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     log_sigma: float = 0
     is_portable: bool = False
     splits_layers: bool = False
@@ -195,6 +197,17 @@ class EngineProfile:
             memory_frac=self.memory_frac,
         )
 
+    def on(self, device: Device) -> EngineProfile:
+        """The same as it fills its steps on a device, wherever it is asked next."""
+        limits = self.limits_on(device)
+        return replace(
+            self,
+            max_requests=limits.max_requests,
+            chunk_tokens=limits.chunk_tokens,
+            large_max_requests=None,
+            large_chunk_tokens=None,
+        )
+
     def serves_on(self, device: Device, platform: str) -> bool:
         """Whether it has kernels for a device by what drives it, which may be its platform."""
         own = device.generation.platform
@@ -243,6 +256,16 @@ def _families() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
     """Software without a profile of its own, and which is nearest in kind."""
     rows = shipped_rows("stack", "engine_families.csv")
     return tuple((re.compile(row["pattern"], re.IGNORECASE), row) for row in rows)
+
+
+def engine_of_format(name: str) -> str:
+    """The engine that serves weights of a format unless another is named; empty where all may.
+
+    >>> engine_of_format("Q4_K_M"), engine_of_format("fp8")
+    ('llamacpp', '')
+    """
+    found = (one.name for one in engines().values() if name.lower() in one.formats)
+    return next(found, "")
 
 
 def nearest_in(text: str) -> EngineProfile | None:
@@ -344,7 +367,7 @@ def _tables() -> Mapping[str, Any]:
 
 def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
     facts = {key: value for key, value in row.items() if key not in ("spelling", "source")}
-    for names in ("platforms", "narrow_cache_of"):
+    for names in ("platforms", "narrow_cache_of", "formats"):
         facts[names] = tuple(row.get(names, ()))
     facts.setdefault("memory_frac", _tables()[USUAL_ENGINE]["memory_frac"])
     for since in ("overlaps_since", "graphs_since", "tuned_since", "mixes_since"):

@@ -86,6 +86,21 @@ def test_a_base_is_widened_to_what_products_read():
         assert written / read == pytest.approx(width / INT8)
 
 
+def test_a_loop_in_int8_launches_what_finds_outliers_and_no_engine_does():
+    """LLM.int8() takes 15 kernels beside each product; 4 bits and engines take none, FP8 one."""
+    def launched(precision, **settings):
+        costs = of_inference("llama-3-8b", 1, precision=precision, **settings).costs
+        return costs.num_kernels[costs.order].sum()
+
+    plain, served = launched("bf16"), {"compiler": "compiled"}
+    num_weights = 32 * 7
+    for precision in ("int8", "int8-full"):
+        assert launched(precision) - plain == 15 * num_weights
+        assert launched(precision, **served) == launched("bf16", **served)
+    assert launched("fp8") - plain == num_weights
+    assert launched("int4", widens_in_kernels=True) == plain
+
+
 def test_each_weight_is_widened_right_before_its_product():
     costs = of_inference("llama-3-8b", 1, precision="int4").costs
     kinds = costs.kind[costs.order]

@@ -30,7 +30,7 @@ from paceline.planning.forecast.grid_jobs import (
 from paceline.planning.forecast.largest_batch import largest_batches, largest_cells, row_of_cell
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.chance import chance_text
-from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.goal import Goal, Work, file_format_in
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import (
     OF_A_PREDICTION,
@@ -404,7 +404,12 @@ def _goal(question: Question) -> Goal:
     """The precisions and compilers that are asked for."""
     compilers = tuple(read_compiler(name) for name in _names(question.compiler or ""))
     precisions = tuple(read_precision(name) for name in _names(question.precision or ""))
-    return Goal(compilers=compilers, precisions=precisions, framework=question.framework)
+    return Goal(
+        compilers=compilers,
+        precisions=precisions,
+        framework=question.framework,
+        file_format=file_format_in(question.precision or ""),
+    )
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -18,13 +18,17 @@ from paceline.model.graph.costs import FrozenProducts
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import BoolArray, Program
-from paceline.model.ops.optable import read_table
+from paceline.model.ops.optable import read_table, variants
 from paceline.model.rewrite.draft import Draft, row_dims
+
+#: Of what widens, where columns are multiplied apart.
+_OUTLIERS = variants()["DEQUANTIZE", "outliers"]
 
 
 def quantised(
     program: Program, weight_format: str, *, is_fused: bool, keeps_inputs: bool = False,
     has_convolutions: bool = False, products: FrozenProducts = "widened", head_format: str = "",
+    finds_outliers: bool = False,
 ) -> Program:  # fmt: skip
     """``program`` with its untrained dense weights quantised.
 
@@ -37,6 +41,8 @@ def quantised(
         products: What products with such weights keep for the backward pass.
         head_format: Of the last product's weights, also where they are the table of words; they
             keep theirs if empty.
+        finds_outliers: Whether a loop multiplies large columns of the inputs apart, as LLM.int8()
+            does in kernels of its own (Dettmers et al. 2022, arXiv:2208.07339).
     """
     kinds = (OpKind.MATMUL, OpKind.CONV) if has_convolutions else (OpKind.MATMUL,)
     chosen = _dense_weights(program, kinds)
@@ -55,7 +61,8 @@ def quantised(
     program = replace(program, stores=stores)
     if is_fused:
         return program
-    return _with_dequantisation(program, chosen, whole_bytes, is_once=products == "kept")
+    variant = _OUTLIERS if finds_outliers else 0
+    return _with_dequantisation(program, chosen, whole_bytes, variant, is_once=products == "kept")
 
 
 @cache
@@ -126,7 +133,7 @@ def _with_inputs_kept(program: Program, chosen: BoolArray) -> Program:
 
 
 def _with_dequantisation(
-    program: Program, chosen: BoolArray, whole_bytes: FloatArray, *, is_once: bool = False
+    program: Program, chosen: BoolArray, whole_bytes: FloatArray, variant: int, *, is_once: bool
 ) -> Program:
     """A copy of each chosen weight before each product that reads it, or one for all of them."""
     reads = program.reads
@@ -140,7 +147,7 @@ def _with_dequantisation(
     draft.ops(
         OpKind.DEQUANTIZE, op[first], -0.5,
         dims=row_dims(size, constant(np.ones(len(first))), 1.0),
-        reads=[(weight[first], size)], writes=[(widened, size)],
+        reads=[(weight[first], size)], writes=[(widened, size)], variant=variant,
     )  # fmt: skip
     joined = draft.joined()
     storage, death = joined.reads.storage.copy(), joined.stores.death.copy()

@@ -183,11 +183,11 @@ def request_times(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile
         engine: Its habits; without a known way of requests the first token is not told (NaN).
     """
     others = runs.concurrency - 1.0
-    pace_s = _hosted_s(_per_step_s(runs, passes, engine), runs.concurrency, engine)
+    together = runs.prompts_together(engine.chunk_tokens)
     path_s = np.nan if engine.path_s is None else engine.path_s
     running_s = np.minimum(others, 1.0) * (passes.step_s + passes.draft_s) / 2.0
-    request_s = passes.prompt_s + runs.steps * pace_s
-    read_s = _until_read_s(runs, passes, engine)
+    request_s = together * passes.prompt_s + runs.steps * _pace_s(runs, passes, engine, together)
+    read_s = _until_read_s(runs, passes, together)
     return ServingTimes(
         first_token_s=path_s + running_s + read_s,
         per_token_s=(request_s - read_s) / runs.output_tokens,
@@ -237,24 +237,33 @@ def hosted_step_s(step_s: FloatArray, host_s: FloatArray, *, overlaps: bool) -> 
     return paced
 
 
-def _until_read_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> FloatArray:
+def _until_read_s(runs: ServingRuns, passes: EnginePasses, together: FloatArray) -> FloatArray:
     """Until a prompt is read: with those of its step, and after half of the first round."""
-    together = runs.prompts_together(engine.chunk_tokens)
     before = (runs.concurrency - together) / 2.0 / runs.rounds
     return np.asarray((before + together) * passes.prompt_s)
 
 
-def _per_step_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> FloatArray:
-    """From one step that writes to the next by the device alone."""
-    prompts = (runs.concurrency - 1.0) / runs.steps
-    apart_s = passes.step_s + passes.draft_s + prompts * passes.prompt_s
-    if not engine.mixes:
-        return apart_s
-    together = runs.prompts_together(engine.chunk_tokens)
-    reads = (runs.concurrency / together - 1.0) / runs.steps
-    beside_s = passes.prompt_s * runs.tokens_checked * runs.concurrency / runs.read_tokens
-    saved_s = np.minimum(reads, 1.0) * np.maximum(passes.weights_s - beside_s, 0.0)
-    return np.asarray(apart_s - saved_s)
+def _pace_s(
+    runs: ServingRuns, passes: EnginePasses, engine: EngineProfile, together: FloatArray
+) -> FloatArray:
+    """From one step that writes to the next, in the mean of those that read prompts and others.
+
+    Args:
+        runs: What is asked.
+        passes: Of the engine.
+        engine: Its habits.
+        together: Prompts of a step that reads some; those of one's own come before all others.
+    """
+    prompts = (runs.concurrency - together) / runs.steps
+    reads = np.minimum(prompts / together, 1.0)
+    write_s = passes.step_s + passes.draft_s
+    read_s = write_s + np.maximum(prompts, together) * passes.prompt_s
+    if engine.mixes:
+        beside_s = passes.prompt_s * runs.tokens_checked * runs.concurrency / runs.read_tokens
+        read_s = read_s - np.maximum(passes.weights_s - beside_s, 0.0)
+    paced_s = (_hosted_s(one, runs.concurrency, engine) for one in (read_s, write_s))
+    of_reading, of_writing = paced_s
+    return np.asarray(reads * of_reading + (1.0 - reads) * of_writing)
 
 
 def _hosted_s(step_s: FloatArray, num_requests: FloatArray, engine: EngineProfile) -> FloatArray:

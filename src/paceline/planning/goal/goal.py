@@ -32,7 +32,7 @@ from paceline.planning.goal.typed import (
     typed,
 )
 from paceline.simulation.queue.load import Lengths, check_rate
-from paceline.stack.engines import USUAL_LOOP, EngineProfile
+from paceline.stack.engines import USUAL_LOOP, EngineProfile, engine_of_format
 from paceline.stack.trainers import loop_of, release_in
 from paceline.units import (
     format_bytes,
@@ -77,6 +77,16 @@ def _told(name: str, value: int) -> None:
 
 def _read_precisions(text: str) -> tuple[str, ...]:
     return tuple(read_precision(name) for name in read_names(text))
+
+
+def file_format_in(text: str) -> str:
+    """The precision that somebody types, where it alone is a format of one engine's files.
+
+    >>> file_format_in("Q4_K_M"), file_format_in("bf16,q8_0"), file_format_in("awq")
+    ('q4_k_m', '', '')
+    """
+    name = text.strip().lower()
+    return name if engine_of_format(name) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +248,9 @@ class Goal:
         "offer=NAME",
         default=dict, read=read_pins, check=known("pin", PIN_KEYS), is_repeatable=True,
     )  # fmt: skip
+
+    #: The precision as it was named, where it is a format of one engine's files; no option.
+    file_format: str = ""
 
     def __post_init__(self) -> None:
         check_bounds(self)

@@ -14,6 +14,7 @@ from paceline.stack.engines import (
     USUAL_ENGINE,
     USUAL_LOOP,
     EngineProfile,
+    engine_of_format,
     engines,
     find_engine,
     runs_models,
@@ -129,7 +130,8 @@ def service_words(engine: EngineProfile, arrivals: str, *, is_stated: bool) -> s
 
 
 def _usual(goal: Goal, *, needs: bool) -> Service:
-    engine = find_engine(USUAL_ENGINE)
+    by_format = "" if needs else engine_of_format(goal.file_format)
+    engine = find_engine(by_format or USUAL_ENGINE)
     _check_launch(engine, goal)
     elsewhere = None if needs else find_engine(PORTABLE_ENGINE)
     return Service(engine=engine, elsewhere=elsewhere, is_stated=needs)

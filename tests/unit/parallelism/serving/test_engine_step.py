@@ -48,7 +48,8 @@ def times(
     splits_experts: bool = False,
     **changes: float | np.ndarray,
 ) -> ServingTimes:
-    asked, engine = runs(**changes), find_engine("vllm")
+    device = find_device(CATALOG, "H100 SXM5 80GB")
+    asked, engine = runs(**changes), find_engine("vllm").on(device)
     columns = (asked.concurrency, asked.input_tokens, asked.output_tokens, asked.rounds)
     jobs = [
         Job(
@@ -64,7 +65,7 @@ def times(
         )
         for batch, prompt, output, each in zip(*columns, strict=True)
     ]
-    machine = Machine.of(find_device(CATALOG, "H100 SXM5 80GB"), num_ranks, device_link=link)
+    machine = Machine.of(device, num_ranks, device_link=link)
     steps = simulate(jobs, [machine] * len(jobs))
     steps.check_known()
     return request_times(asked, EnginePasses.of(steps), engine)
@@ -142,7 +143,7 @@ def test_ranks_that_keep_whole_experts_wait_for_the_busiest() -> None:
 
 
 def test_a_prompt_waits_for_half_of_the_first_round() -> None:
-    once, often = (times(input_tokens=4096.0, rounds=rounds) for rounds in (1.0, 1e9))
+    once, often = (times(input_tokens=8192.0, rounds=rounds) for rounds in (1.0, 1e9))
     waited = once.first_token_s[0] - often.first_token_s[0]
     assert waited == pytest.approx(7.5 * float(once.prompt_s[0]))
 
