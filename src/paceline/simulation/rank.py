@@ -131,16 +131,18 @@ class RankPasses:
         return "decode" in self.lowered
 
     def told_on(self, devices: Sequence[Device]) -> list[tuple[RankPasses, IntArray]]:
-        """The passes of an engine that knows how much goes into a step, with the devices of each.
+        """The passes of an engine that knows its habits on a device, with the devices of each.
 
         Returns:
-            With rows of ``devices``, which are alike in that; all of them where none serves.
+            With rows of ``devices``, on which they are alike; all of them where none serves.
         """
         engine = self.engine
         if engine is None:
             return [(self, np.arange(len(devices)))]
-        alike = grouped([engine.limits_on(one) for one in devices]).values()
-        return [(replace(self, engine=engine.on(devices[rows[0]])), rows) for rows in alike]
+        return [
+            (replace(self, engine=told, host=told.dispatcher), rows)
+            for told, rows in grouped([engine.on(one) for one in devices]).items()
+        ]
 
     def decode_steps(self, output: FloatArray) -> FloatArray:
         """Steps that write so many tokens: reading a prompt writes the first, encoding none."""

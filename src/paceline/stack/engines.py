@@ -74,9 +74,12 @@ class EngineProfile:
             scheduling, handing out, streaming; None where it is unknown.
         step_s: Of the host, in each step, whatever is in it; None where it is unknown.
         graphs_since: First release whose steps are replayed as graphs; None where all are alike.
+        graphs_on: Platforms, or drivers of devices with one of their own, on which they are; all of
+            them where none is named.
         overlaps_since: First release whose host does so while the device works on the next step;
             None where it is unknown.
         all_reduce: Its own kernel that sums over ranks; None where the library sums.
+        driver_all_reduce: What sums on devices with a driver of their own; None likewise.
         max_requests: Sequences at once.
         chunk_tokens: Tokens of a step.
         large_max_requests: The same on devices with much memory; None where it does not change.
@@ -118,7 +121,9 @@ class EngineProfile:
     step_s: float | None = None
     overlaps_since: Release | None = None
     graphs_since: Release | None = None
+    graphs_on: tuple[str, ...] = ()
     all_reduce: str | None = None
+    driver_all_reduce: str | None = None
     max_requests: int = 256
     chunk_tokens: int = 8192
     large_max_requests: int | None = None
@@ -198,10 +203,15 @@ class EngineProfile:
         )
 
     def on(self, device: Device) -> EngineProfile:
-        """The same as it fills its steps on a device, wherever it is asked next."""
+        """The same as it launches and fills its steps on a device, wherever it is asked next."""
         limits = self.limits_on(device)
+        own = device.generation.platform
+        is_driven = own in _OWN_DRIVERS
+        replays = not (is_driven and self.graphs_on) or own in self.graphs_on
         return replace(
             self,
+            host=self.host if replays else LAUNCHES,
+            all_reduce=self.driver_all_reduce if is_driven else self.all_reduce,
             max_requests=limits.max_requests,
             chunk_tokens=limits.chunk_tokens,
             large_max_requests=None,
@@ -367,7 +377,7 @@ def _tables() -> Mapping[str, Any]:
 
 def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
     facts = {key: value for key, value in row.items() if key not in ("spelling", "source")}
-    for names in ("platforms", "narrow_cache_of", "formats"):
+    for names in ("platforms", "narrow_cache_of", "formats", "graphs_on"):
         facts[names] = tuple(row.get(names, ()))
     facts.setdefault("memory_frac", _tables()[USUAL_ENGINE]["memory_frac"])
     for since in ("overlaps_since", "graphs_since", "tuned_since", "mixes_since"):

@@ -8,6 +8,7 @@ import pytest
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
+from paceline.dtypes import read_precision
 from paceline.errors import UnknownNameError
 from paceline.stack.engines import (
     USUAL_ENGINE,
@@ -109,3 +110,19 @@ def test_steps_of_early_releases_read_prompts_or_write_tokens() -> None:
     assert [find_engine(name).mixes for name in ("vllm", "vllm 0.8", "vllm 0.7", "sglang")] == [
         True, True, False, False,
     ]  # fmt: skip
+
+
+def test_an_engine_launches_and_sums_otherwise_where_a_driver_is_its_own() -> None:
+    vllm = find_engine("vllm")
+    h100, a100, intel = (find_device(CATALOG, n) for n in ("h100", "a100", "Max 1550"))
+    assert [vllm.on(one).dispatcher for one in (h100, a100, intel)] == ["vllm", "vllm", "launches"]
+    assert [vllm.on(one).all_reduce for one in (h100, intel)] == ["custom", "oneccl"]
+    assert [vllm.on(one).chunk_tokens for one in (h100, a100, intel)] == [8192, 2048, 8192]
+    assert vllm.on(h100).on(a100).chunk_tokens == 8192
+    assert find_engine("llamacpp").on(intel).dispatcher == "vllm"
+
+
+def test_formats_of_files_belong_to_one_engine() -> None:
+    formats = [name for one in engines().values() for name in one.formats]
+    assert len(formats) == len(set(formats))
+    assert all(read_precision(name) in ("int4", "int8") for name in formats)

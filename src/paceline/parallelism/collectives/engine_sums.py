@@ -1,6 +1,7 @@
 """Sums over the ranks of a node as inference engines make them, beside those of the library.
 
-Small messages are read from all ranks at once, larger ones part by part.
+Small messages are read from all ranks at once, larger ones part by part. Where a maker's library is
+measured as the engine calls it, it stands in place of what was fitted to others.
 
 Source: vLLM, ``csrc/custom_all_reduce.cuh`` (sums of one or of two steps).
 """
@@ -19,6 +20,7 @@ from paceline.values import dataclass
 
 #: The kernel that engines share, as their profiles call it.
 OWN_KERNEL = "custom"
+_COLUMNS = ("direct_s", "split_s", "direct_frac", "split_frac", "rank_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,6 +34,7 @@ class EngineSums:
         direct_frac: Share of the peak at which the first reads.
         split_frac: Share at which the second does.
         rank_s: What each further rank adds.
+        is_library: Whether that is the library itself, called by the engine.
     """
 
     peak_bytes_per_s: FloatArray
@@ -40,6 +43,7 @@ class EngineSums:
     direct_frac: FloatArray
     split_frac: FloatArray
     rank_s: FloatArray
+    is_library: bool = False
 
 
 def engine_sums_of(links: LinkTable, *, kernel: str | None) -> EngineSums | None:
@@ -56,17 +60,22 @@ def engine_sums_of(links: LinkTable, *, kernel: str | None) -> EngineSums | None
         return None
     kinds, measured = list(links.coefficients.kinds), _measured(kernel)
     rows = zip(links.kind_row.tolist(), links.bytes_per_s.tolist(), strict=True)
-    found = [measured.get((kinds[row][0], peak), {}) for row, peak in rows]
-    names = EngineSums.__dataclass_fields__
-    return EngineSums(**{n: np.array([row.get(n, np.nan) for row in found]) for n in names})
+    of_kind = [(kinds[row][0], peak) for row, peak in rows]
+    found = [measured.get(one, measured.get((one[0], 0.0), {})) for one in of_kind]
+    columns = {n: np.array([row.get(n, np.nan) for row in found]) for n in _COLUMNS}
+    return EngineSums(
+        peak_bytes_per_s=links.bytes_per_s, is_library=kernel != OWN_KERNEL, **columns
+    )
 
 
 @cache
 def _measured(kernel: str) -> dict[tuple[str, float], dict[str, float]]:
-    """Constants by kind and peak of the link; sources are in ``data/engine_all_reduce.csv``."""
-    names = EngineSums.__dataclass_fields__
+    """Constants by kind and peak of the link, 0 where they are of all of a kind.
+
+    Sources are in ``data/engine_all_reduce.csv``.
+    """
     return {
-        (row["kind"], float(row["peak_bytes_per_s"])): {name: float(row[name]) for name in names}
+        (row["kind"], float(row["peak_bytes_per_s"])): {name: float(row[name]) for name in _COLUMNS}
         for row in shipped_rows("parallelism", "engine_all_reduce.csv")
         if row["kernel"] == kernel
     }
@@ -89,4 +98,5 @@ def engine_all_reduce_s(
     direct_s = sums.direct_s + others * message_bytes / (sums.peak_bytes_per_s * sums.direct_frac)
     parts = 2.0 * others / group.num_ranks * message_bytes
     split_s = sums.split_s + parts / (sums.peak_bytes_per_s * sums.split_frac)
-    return np.fmin(best, np.minimum(direct_s, split_s) + others * sums.rank_s)
+    own_s = np.minimum(direct_s, split_s) + others * sums.rank_s
+    return np.where(np.isnan(own_s), best, own_s) if sums.is_library else np.fmin(best, own_s)
