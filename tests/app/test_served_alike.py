@@ -120,7 +120,9 @@ def test_a_format_of_files_is_served_by_what_reads_it() -> None:
     asked = {"task": "infer", "device": "RTX 4090", "batch": (1,)}
     names = {"q4_k_m": None, "int4": None, "Q8_0": None, "Q4_0": "vllm"}
     told = {
-        name: " ".join(paceline.predict(MODEL, precision=name, framework=framework, **asked).assumptions)
+        name: " ".join(
+            paceline.predict(MODEL, precision=name, framework=framework, **asked).assumptions
+        )
         for name, framework in names.items()
     }
     by = {name: next(one for one in ("llama.cpp", "vLLM") if f"served by {one}" in words)

@@ -234,7 +234,8 @@ def assumed_of(cell: Cell, asked: RowJob) -> tuple[Assumed, ...]:
 def beside_log_sigma(cell: Cell, asked: RowJob) -> float:
     """Log sigma beside that of the step itself: of what a row leaves open (decision 0204)."""
     left_open = widening(assumed_of(cell, asked))
-    return math.hypot(cell.reading.log_sigma, left_open, asked.log_sigma)
+    reading = cell.reading
+    return math.hypot(reading.log_sigma, reading.framework_log_sigma, left_open, asked.log_sigma)
 
 
 def stated_factors(cell: Cell) -> tuple[tuple[str, float], ...]:

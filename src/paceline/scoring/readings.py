@@ -100,7 +100,8 @@ class Reading:
             items nor tokens of the whole sequence.
         num_passes: Passes that make one step of the row.
         log_level: Log of the time that the framework takes over that of its kernels.
-        log_sigma: What is left out of the graph widens the interval by that much.
+        log_sigma: What is left out of the graph, and what is assumed, widen the interval by that much.
+        framework_log_sigma: As its framework's rows spread, likewise.
         is_cut: Memory of the graph is not that of an item.
         has_adapters: The entry is the framework's own code with its adapters.
         note: What was assumed where the row is silent.
@@ -123,6 +124,7 @@ class Reading:
     num_passes: float
     log_level: float
     log_sigma: float
+    framework_log_sigma: float
     is_cut: bool = False
     has_adapters: bool = False
     note: str = ""
@@ -168,9 +170,8 @@ def read_job(row: Row) -> Reading:
         units_per_item=model.train_units if task == "train" else model.infer_units,
         num_passes=model.num_passes,
         log_level=float(framework["log_level"] or 0.0),
-        log_sigma=math.hypot(
-            model.log_sigma, float(framework["log_sigma"] or 0.0), widening(assumed)
-        ),
+        log_sigma=math.hypot(model.log_sigma, widening(assumed)),
+        framework_log_sigma=float(framework["log_sigma"] or 0.0),
         is_cut=model.is_cut,
         has_adapters=model.has_adapters,
         note="; ".join(note for note in notes if note),

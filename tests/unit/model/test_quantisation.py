@@ -88,6 +88,7 @@ def test_a_base_is_widened_to_what_products_read():
 
 def test_a_loop_in_int8_launches_what_finds_outliers_and_no_engine_does():
     """LLM.int8() takes 15 kernels beside each product; 4 bits and engines take none, FP8 one."""
+
     def launched(precision, **settings):
         costs = of_inference("llama-3-8b", 1, precision=precision, **settings).costs
         return costs.num_kernels[costs.order].sum()

@@ -16,6 +16,7 @@ from paceline.scoring.answers import Answer, Latency
 from paceline.scoring.assumed import widening
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.readings import ENGINES
 from paceline.scoring.services.engines import RowEngine, engine_of_row, states_ranks
 from paceline.scoring.services.kept_rates import KEPT_LOG_SIGMAS, MEAN_SLACK, log_slowness
 from paceline.scoring.services.loads import RowLoad, load_of
@@ -139,7 +140,10 @@ def _answer(
     failed: Answer, asked: _Asked, table: EngineTable, seen: dict[Hashable, tuple[Served, ...]]
 ) -> Answer:
     cell, reading = asked.cell, asked.cell.reading
-    log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
+    is_engine_row = reading.framework == ENGINES
+    of_load = asked.load.log_sigma if is_engine_row else reading.framework_log_sigma
+    parts = (table.log_sigma, reading.log_sigma, of_load, widening(reading.assumed))
+    log_sigma = math.hypot(*parts)
     level = math.exp(reading.log_level) * reading.num_passes * cell.row.time_factor
     table = _one_by_one(_in_harness(_with_room(table, asked), asked), asked)
     factors = [level * math.exp(log) for log in _log_factors(asked, table.slower(level), log_sigma)]

@@ -32,10 +32,12 @@ class RowLoad:
         load: Of the whole service; of a backlog one request stands for all.
         limits: That 99 of 100 requests keep.
         is_kept: Whether the rate is stated beside its limits: as the largest that kept them.
+        log_sigma: How sure rows of an engine and of the scenario are, beside its steps.
     """
 
     scenario: Scenario
     load: Load
+    log_sigma: float
     limits: tuple[tuple[Bounded, Limit], ...] = ()
     is_kept: bool = False
 
@@ -67,7 +69,12 @@ def load_of(row: Row, *, generates: bool) -> RowLoad:
     )
     limits = _limits(row) if generates else ()
     is_kept = scenario == "poisson" and bool(row.rate_per_s and limits)
-    return RowLoad(scenario=scenario, load=load, limits=limits, is_kept=is_kept)
+    known = {
+        one["arrivals"]: float(one["log_sigma"]) for one in read_table("serving_scenarios.csv")
+    }
+    return RowLoad(
+        scenario=scenario, load=load, limits=limits, is_kept=is_kept, log_sigma=known[scenario]
+    )
 
 
 def _scenario(row: Row) -> Scenario:
