@@ -25,9 +25,9 @@ from paceline.parallelism.serving.batching import (
 )
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.grid import GridCell
+from paceline.planning.goal.options import format_goal, parse_goal
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
-from paceline.planning.goal.options import format_goal, parse_goal
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, engine_tables

@@ -100,7 +100,7 @@ class Reading:
             items nor tokens of the whole sequence.
         num_passes: Passes that make one step of the row.
         log_level: Log of the time that the framework takes over that of its kernels.
-        log_sigma: What is left out of the graph, and what is assumed, widen the interval by that much.
+        log_sigma: What is left out of the graph, and what is assumed, widens the interval so much.
         framework_log_sigma: As its framework's rows spread, likewise.
         is_cut: Memory of the graph is not that of an item.
         has_adapters: The entry is the framework's own code with its adapters.
