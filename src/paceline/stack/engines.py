@@ -65,6 +65,7 @@ class EngineProfile:
             none where all that its framework runs on will do.
         serves: Whether it keeps requests in flight; a loop runs a batch as it is.
         is_own: Whether a loop's kernels are its own, which are predicted as compiled PyTorch's.
+        writes_by_op: Whether each op of a model that writes tokens is launched, as PyTorch does.
         least_capability: Of NVIDIA's devices; None where all will do.
         mixes_prompts: Whether a step that writes tokens reads a prompt too.
         mixes_since: First release that does so unless told otherwise; None where all do.
@@ -113,6 +114,7 @@ class EngineProfile:
     platforms: tuple[str, ...] = ()
     serves: bool = False
     is_own: bool = False
+    writes_by_op: bool = False
     least_capability: float | None = None
     mixes_prompts: bool = False
     mixes_since: Release | None = None

@@ -77,6 +77,15 @@ def test_own_kernels_are_said_to_stand_for_pytorchs(model, framework, compiler):
                for one in found.assumptions)  # fmt: skip
 
 
+def test_a_runtime_that_runs_exported_graphs_writes_tokens_no_faster_than_their_ops():
+    """Each op of the export is launched, as eager PyTorch does; encoders are fused."""
+    exported, eager = (grid("gpt2", "a100", framework=name) for name in ("onnxruntime", "torch"))
+    assert [one.compiler for one in exported.cells] == ["eager"]
+    assert exported.cells[0].latency_s == eager.cells[0].latency_s
+    assert any("op by op" in one for one in exported.assumptions)
+    assert not any("--compiler" in one for one in exported.assumptions)
+
+
 @pytest.mark.parametrize(("framework", "device"), [("tensorrt", "mi250x"), ("openvino", "t4")])
 def test_a_runtime_without_kernels_for_a_device_gives_no_figure(framework, device):
     found = grid("vgg16", device, framework=framework)

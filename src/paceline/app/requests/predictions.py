@@ -12,7 +12,6 @@ from paceline.app.requests.plan_request import check_length, read_calibration, r
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, parse_device_count, split_names
-from paceline.dtypes import read_precision
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.workload import Workload
@@ -30,7 +29,7 @@ from paceline.planning.forecast.grid_jobs import (
 from paceline.planning.forecast.largest_batch import largest_batches, largest_cells, row_of_cell
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.chance import chance_text
-from paceline.planning.goal.goal import Goal, Work, file_format_in
+from paceline.planning.goal.goal import Goal, Work, named_precisions
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import (
     OF_A_PREDICTION,
@@ -403,12 +402,11 @@ def _stuck(cells: Sequence[GridCell]) -> list[GridCell]:
 def _goal(question: Question) -> Goal:
     """The precisions and compilers that are asked for."""
     compilers = tuple(read_compiler(name) for name in _names(question.compiler or ""))
-    precisions = tuple(read_precision(name) for name in _names(question.precision or ""))
+    precisions = named_precisions(_names(question.precision or ""))
     return Goal(
         compilers=compilers,
         precisions=precisions,
         framework=question.framework,
-        file_format=file_format_in(question.precision or ""),
     )
 
 
@@ -441,11 +439,16 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
         not one.configuration.is_served and one.configuration.compiler == "eager"
         for one in grid.configured
     )
-    if is_eager and (question.compiler or "eager") == "eager":
+    loop = loop_of(question.framework or USUAL_LOOP)
+    if is_eager and not loop.is_own and (question.compiler or "eager") == "eager":
         yield "eager execution (--compiler compiled for torch.compile)"
-    loop = loop_of(question.framework or USUAL_LOOP).framework
     is_told = "channels_last" in question.rewrite
-    if is_eager and loop == USUAL_LOOP and not is_told and grid.workload.sample_unit == "images":
+    if (
+        is_eager
+        and loop.framework == USUAL_LOOP
+        and not is_told
+        and grid.workload.sample_unit == "images"
+    ):
         yield "images stored channels last, as PyTorch must be told (--rewrite channels_last=no)"
 
 

@@ -149,6 +149,7 @@ def _configured(
         service=service_of(question.goal, question.workload),
         released=released_precisions(question.workload.name),
         is_quantised_whole=quantises_whole(question.workload, question.goal),
+        writes=question.workload.generates,
     )
     rows = {device.name: row for row, device in enumerate(devices)}
     pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]

@@ -461,7 +461,7 @@ def _known(value: float) -> float | None:
 
 def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
     """Why a device with software for it has no figure: what was asked for, or a missing fact."""
-    unusable = why_unusable(support, precisions=goal.precisions, compilers=goal.compilers)
+    unusable = why_unusable(support, precisions=goal.widths, compilers=goal.compilers)
     if unusable is not None:
         reason = f"it does not run {unusable.wanted}: {unusable.choices}"
     elif goal.precisions:

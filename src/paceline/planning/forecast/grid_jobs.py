@@ -180,6 +180,7 @@ def grid_cases(
         preferred=axes.loop_compilers,
         released=released_precisions(workload.name),
         is_quantised_whole=quantises_whole(workload, goal),
+        writes=workload.generates,
     )
     configured = (
         *_stated(workload, configured, axes),

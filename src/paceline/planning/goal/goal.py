@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Literal, get_args
 
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
-from paceline.dtypes import find_precision, read_precision
+from paceline.dtypes import find_precision, read_precision, usual_spelling
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Compiler
 from paceline.model.graph.engine_features import read_adapters, read_speculation
@@ -75,18 +75,20 @@ def _told(name: str, value: int) -> None:
         raise InvalidInputError(f"the {name} {value} is not told", hint="take 50, 95 or 99")
 
 
-def _read_precisions(text: str) -> tuple[str, ...]:
-    return tuple(read_precision(name) for name in read_names(text))
+def named_precisions(names: Iterable[str]) -> tuple[str, ...]:
+    """What we call some precisions; formats of one engine's files keep their names.
 
+    Raises:
+        UnknownNameError: One is none.
 
-def file_format_in(text: str) -> str:
-    """The precision that somebody types, where it alone is a format of one engine's files.
-
-    >>> file_format_in("Q4_K_M"), file_format_in("bf16,q8_0"), file_format_in("awq")
-    ('q4_k_m', '', '')
+    >>> named_precisions(["bfloat16", "Q4_K_M", "awq"])
+    ('bf16', 'q4_k_m', 'int4')
     """
-    name = text.strip().lower()
-    return name if engine_of_format(name) else ""
+    return tuple(name.lower() if engine_of_format(name) else read_precision(name) for name in names)
+
+
+def _read_precisions(text: str) -> tuple[str, ...]:
+    return named_precisions(read_names(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,19 +251,27 @@ class Goal:
         default=dict, read=read_pins, check=known("pin", PIN_KEYS), is_repeatable=True,
     )  # fmt: skip
 
-    #: The precision as it was named, where it is a format of one engine's files; no option.
-    file_format: str = ""
-
     def __post_init__(self) -> None:
         check_bounds(self)
         for precision in _with_pin(self.precisions, self.pins, "precision"):
-            find_precision(precision)
+            find_precision(usual_spelling(precision))
         compilers = known("compiler", get_args(Compiler))
         compilers("compiler", _with_pin(self.compilers, self.pins, "compiler"))
         check_rewrite(self.rewrite)
         if self.framework is not None:
             loop_of(self.framework)
             release_in(self.framework)
+
+    @property
+    def widths(self) -> tuple[str, ...]:
+        """The accepted precisions as kernels know them: formats of files by what they hold."""
+        return tuple(dict.fromkeys(usual_spelling(name) for name in self.precisions))
+
+    @property
+    def engine_of_files(self) -> str:
+        """The engine whose files alone have what is accepted; empty where others will do."""
+        engines = {engine_of_format(name) for name in self.precisions}
+        return engines.pop() if len(engines) == 1 else ""
 
     @property
     def most_devices(self) -> int:

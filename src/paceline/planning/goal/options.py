@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.catalog.lookup import parse_device_count
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.planning.goal.goal import Goal, Work, file_format_in
+from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.typed import typed_fields
 
 
@@ -24,8 +24,7 @@ def parse_goal(options: Mapping[str, str]) -> Goal:
     >>> parse_goal({"deadline": "24h", "budget": "50usd"}).deadline_s
     86400.0
     """
-    fields = _counted(_read_fields(options, Goal, kind="goal"))
-    return Goal(**fields, file_format=file_format_in(options.get("precision", "")))
+    return Goal(**_counted(_read_fields(options, Goal, kind="goal")))
 
 
 def _counted(fields: dict[str, Any]) -> dict[str, Any]:
@@ -60,12 +59,11 @@ def parse_work(options: Mapping[str, str]) -> Work:
 def format_goal(goal: Goal) -> dict[str, str]:
     """The options of `parse_goal` that differ from the defaults, as text for a reader."""
     default = Goal()
-    told = {
+    return {
         one.name: one.show(getattr(goal, name))
         for name, one in typed_fields(Goal)
         if getattr(goal, name) != getattr(default, name)
     }
-    return told | ({"precision": goal.file_format} if goal.file_format else {})
 
 
 def _read_fields(options: Mapping[str, str], declared: type, *, kind: str) -> dict[str, Any]:

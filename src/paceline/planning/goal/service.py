@@ -14,7 +14,6 @@ from paceline.stack.engines import (
     USUAL_ENGINE,
     USUAL_LOOP,
     EngineProfile,
-    engine_of_format,
     engines,
     find_engine,
     runs_models,
@@ -92,6 +91,11 @@ def kernels_words(goal: Goal, workload: Workload) -> str:
     if loop is not None and loop.stands_for:
         like = f"predicted as {loop.title}, the nearest: {loop.why}"
         return f"{loop.stands_for} has no profile of its own: {like}"
+    if loop is not None and loop.writes_by_op and workload.generates:
+        return (
+            f"{loop.title} runs the exported graph of a language model op by op: predicted as "
+            "eager PyTorch runs it"
+        )
     if loop is not None and loop.is_own:
         inside = ", with short chains inside products" if loop.compiler == "tensorrt" else ""
         return (
@@ -130,8 +134,7 @@ def service_words(engine: EngineProfile, arrivals: str, *, is_stated: bool) -> s
 
 
 def _usual(goal: Goal, *, needs: bool) -> Service:
-    by_format = "" if needs else engine_of_format(goal.file_format)
-    engine = find_engine(by_format or USUAL_ENGINE)
+    engine = find_engine(("" if needs else goal.engine_of_files) or USUAL_ENGINE)
     _check_launch(engine, goal)
     elsewhere = None if needs else find_engine(PORTABLE_ENGINE)
     return Service(engine=engine, elsewhere=elsewhere, is_stated=needs)

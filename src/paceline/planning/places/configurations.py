@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.catalog.entities import Device
-from paceline.dtypes import find_precision
+from paceline.dtypes import find_precision, usual_spelling
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
 from paceline.model.graph.workload import Workload
 from paceline.model.settings import read_settings
@@ -105,6 +105,7 @@ def choose_configurations(
     preferred: Sequence[str] = (),
     released: Sequence[str] = (),
     is_quantised_whole: bool = False,
+    writes: bool = False,
 ) -> tuple[ConfiguredDevices, ...]:
     """Configurations in a stable order, each with the devices that can use it.
 
@@ -121,6 +122,7 @@ def choose_configurations(
             the goal names none.
         is_quantised_whole: Whether INT8 is of products and what they hand on, not of weights
             alone: `quantises_whole`.
+        writes: Whether answers are written token by token.
 
     Raises:
         PacelineError: The settings cannot be read.
@@ -156,7 +158,7 @@ def choose_configurations(
             if engine is not None:
                 ways = [_served(plain(precision, platform), engine)]
             else:
-                compilers = _compilers(support, goal, wanted)
+                compilers = _compilers(support, goal, wanted, writes=writes)
                 ways = [compiled(precision, platform, one) for one in compilers]
             for configuration in ways:
                 rows.setdefault((configuration, engine), []).append(row)
@@ -264,7 +266,7 @@ def _precisions(
     support: DeviceSupport, goal: Goal, *, is_small: bool, released: Sequence[str]
 ) -> tuple[str, ...]:
     pinned = goal.pins.get("precision")
-    accepted = (pinned,) if pinned else goal.precisions
+    accepted = (usual_spelling(pinned),) if pinned else goal.widths
     if accepted:
         return tuple(p for p in accepted if p in support.precisions)
     if kept := [p for p in released if p in support.precisions]:
@@ -274,12 +276,12 @@ def _precisions(
 
 
 def _compilers(
-    support: DeviceSupport, goal: Goal, preferred: Sequence[str]
+    support: DeviceSupport, goal: Goal, preferred: Sequence[str], *, writes: bool
 ) -> tuple[Compiler, ...]:
     """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
     loop = goal.engine
     if loop is not None and loop.compiler is not None:
-        return (loop.compiler,)
+        return ("eager",) if writes and loop.writes_by_op else (loop.compiler,)
     accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
     usable = tuple(c for c in _FASTEST_FIRST if c in support.compilers)
     if accepted:

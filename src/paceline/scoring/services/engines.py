@@ -16,7 +16,7 @@ from paceline.scoring.services.loads import RowLoad
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import capacity_of, context_of
-from paceline.stack.engines import is_engine
+from paceline.stack.engines import USUAL_LOOP, is_engine
 from paceline.values import dataclass
 
 #: Platforms on which a host launches one kernel after the other.
@@ -113,7 +113,7 @@ def _job(cell: Cell, workload: Workload, asked: RowLoad, tensor: int) -> Job:
         return replace(job, seq=cell.reading.seq or workload.default_seq)
     context = context_of(asked.load.prompt.mean + asked.load.output.mean / 2.0)
     if runs_loop(cell) and not workload.encodes:
-        return replace(job, seq=None, prompt_tokens=context, output_tokens=1)
+        return replace(job, seq=None, prompt_tokens=context, output_tokens=1, profile=USUAL_LOOP)
     return replace(
         job,
         configuration=replace(reading.configuration, is_served=True, attention="flash"),
