@@ -15,7 +15,8 @@ Run = Callable[..., Outcome]
     ("verb", "others"),
     [
         (("predict", "resnet50", "--device", "t4", "--batch", "8"), ("fp16", "float16", "HALF")),
-        (("predict", "llama-3-8b", "--task", "infer", "--device", "t4"), ("int4", "awq", "Q4_K_M")),
+        (("predict", "llama-3-8b", "--task", "infer", "--device", "t4"), ("int4", "awq", "GPTQ")),
+        (("predict", "llama-3-8b", "--task", "infer", "--device", "t4"), ("Q4_K_M", "q4_0")),
         (("scale", "gpt2", "--device", "a100", "--counts", "2"), ("bf16", "bfloat16")),
         (("plan", "mnist-cnn", "--device", "t4"), ("fp32", "float32")),
     ],

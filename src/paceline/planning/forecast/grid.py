@@ -287,7 +287,7 @@ def _ways(asked: GridCases) -> list[npt.NDArray[np.bool_]]:
     A ranking shows each device once, at its best.
     """
     goal, configured = asked.goal, [one.configuration for one in asked.configured]
-    several = max(len(goal.precisions), len(goal.compilers)) > 1
+    several = max(len(goal.widths), len(goal.compilers)) > 1
     if asked.axes.keeps_best_batch_only or not several:
         return [np.ones(len(configured), dtype=bool)]
     found = dict.fromkeys((c.precision, c.compiler) for c in configured)
@@ -476,7 +476,7 @@ def _partly_silent(asked: GridCases) -> Iterator[UnansweredDevice]:
     goal = asked.goal
     for support in () if asked.axes.keeps_best_batch_only else asked.supports:
         missing = [
-            *(name for name in goal.precisions if name not in support.precisions),
+            *(name for name in goal.widths if name not in support.precisions),
             *(name for name in goal.compilers if name not in support.compilers),
         ]
         if missing:
