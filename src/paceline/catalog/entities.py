@@ -232,7 +232,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A computer somebody owns, or the one paceline runs on.
+    """A computer somebody owns, several alike, or the one paceline runs on.
 
     Attributes:
         name: What the owner calls it.
@@ -251,6 +251,9 @@ class Machine:
         network_kind: ``infiniband`` or ``roce``; empty for Ethernet.
         box: Name of the computer it is in, where that holds devices of several kinds and each kind
             is written as a machine.
+        num_machines: How many alike there are; with a network known they work on one job.
+        scheduler: ``slurm`` or ``kubernetes`` where one of them gives out jobs; else empty.
+        reading: Which of several devices a short name was taken for; empty where it means one.
     """
 
     name: str
@@ -268,6 +271,9 @@ class Machine:
     network_bytes_per_s: float | None = None
     network_kind: str = ""
     box: str | None = None
+    num_machines: int = 1
+    scheduler: str = ""
+    reading: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

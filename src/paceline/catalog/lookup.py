@@ -66,6 +66,12 @@ def find_device(catalog: Catalog, name: str) -> Device:
     return _nearest_to_default(catalog, name, found)
 
 
+def variant_note(catalog: Catalog, name: str, device: Device) -> str:
+    """That a name means several devices, one of which was taken; empty where it means one."""
+    others = [one.name for one in find_devices(catalog, name) if one.name != device.name]
+    return f"{name} is taken as {device.name} (others: {', '.join(others)})" if others else ""
+
+
 def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     """Every device that ``name`` can mean: all variants of a family, or one device.
 

@@ -54,7 +54,20 @@ def machine_links(catalog: Catalog, machine: Machine) -> OfferLinks:
         (named, ()) if named else _between_devices(catalog, device, "", machine.num_devices)
     )
     host = _to_host(catalog, device)
-    return OfferLinks(device=between, node=None, host=host, assumptions=why)
+    why = (machine.reading, *why) if machine.reading else why
+    network = _own_network(machine)
+    if machine.num_machines > 1 and network is None:
+        alone = "each works alone, as `network_bytes_per_s` of their network is not stated"
+        why = (*why, f"{machine.num_machines} machines `{machine.name}`: {alone}")
+    return OfferLinks(device=between, node=network, host=host, assumptions=why)
+
+
+def _own_network(machine: Machine) -> Link | None:
+    """What machines alike work together over; None for a single one, or where it is not said."""
+    if machine.num_machines == 1 or machine.network_bytes_per_s is None:
+        return None
+    source = Source(text=f"{machine.name}, as its owner says", confidence="user")
+    return _network(machine.network_kind, machine.network_bytes_per_s, source)
 
 
 def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None:

@@ -7,7 +7,7 @@ constructing objects as `paceline.documents` reads them, and checked field by fi
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from paceline.catalog.architectures import Generation, generation_of, with_entries
+from paceline.catalog.cluster_nodes import NodeGroup, is_node_list, node_groups
 from paceline.catalog.entities import (
     Catalog,
     Device,
@@ -25,14 +26,17 @@ from paceline.catalog.entities import (
     Offer,
     Source,
 )
-from paceline.catalog.lookup import find_device
+from paceline.catalog.lookup import find_device, variant_note
 from paceline.document_keys import unknown_key
 from paceline.documents import parse_yaml
-from paceline.errors import InvalidInputError
+from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.reading import on_its_line, read_text
 
 _MAX_FILE_BYTES = 256_000
+#: Kubernetes lists every image of every node.
+_MAX_LIST_BYTES = 64_000_000
 _EXAMPLE = "see docs/how-to/own-devices.md for an example"
+_NODES = "write it with `kubectl get nodes -o json` or `scontrol show nodes`"
 
 _Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]+$")]
 _Text = Annotated[str, Field(max_length=2000)]
@@ -123,6 +127,16 @@ class _MachineEntry(_Strict):
     network_bytes_per_s: _Positive | None = None
     network_kind: Literal["", "infiniband", "roce"] = ""
     box: _Name | None = None
+    num_machines: _Count = 1
+    scheduler: Literal["", "slurm", "kubernetes"] = ""
+
+
+class _ClusterEntry(_Strict):
+    nodes: Path
+    device_names: dict[_Name, _Name] = {}
+    interconnect: _Name | None = None
+    network_bytes_per_s: _Positive | None = None
+    network_kind: Literal["", "infiniband", "roce"] = ""
 
 
 class _File(_Strict):
@@ -130,6 +144,7 @@ class _File(_Strict):
     devices: list[_DeviceEntry] = []
     offers: list[_OfferEntry] = []
     machines: list[_MachineEntry] = []
+    clusters: list[_ClusterEntry] = []
 
 
 class _Named(Protocol):
@@ -156,17 +171,23 @@ def with_user_file(catalog: Catalog, path: Path) -> Catalog:
         for one in devices
     )
     known = replace(catalog, devices=devices, generations=generations)
+    listed = [machine for cluster in entries.clusters for machine in _listed(cluster, known, path)]
     return replace(
         known,
         offers=_merged(catalog.offers, tuple(_offer(e, known, path) for e in entries.offers)),
         machines=_merged(
-            catalog.machines, tuple(_machine(e, known, path) for e in entries.machines)
+            catalog.machines,
+            (*listed, *(_machine(entry, known, path) for entry in entries.machines)),
         ),
     )
 
 
 def _plain_data(path: Path) -> Mapping[str, Any]:
-    text = read_text(path, what="file", most_bytes=_MAX_FILE_BYTES, hint=_EXAMPLE)
+    text = read_text(path, what="file", most_bytes=_MAX_LIST_BYTES, hint=_EXAMPLE)
+    if is_node_list(text):
+        return {"clusters": [{"nodes": path.name}]}
+    if len(text) > _MAX_FILE_BYTES:
+        raise InvalidInputError(f"{path} has more than {_MAX_FILE_BYTES / 1e3:g} kB", hint=_EXAMPLE)
     try:
         is_toml = path.suffix.lower() == ".toml"
         data = tomllib.loads(text) if is_toml else parse_yaml(text, what=f"file {path}")
@@ -235,11 +256,63 @@ def _offer(entry: _OfferEntry, catalog: Catalog, path: Path) -> Offer:
 
 def _machine(entry: _MachineEntry, catalog: Catalog, path: Path) -> Machine:
     fields = entry.model_dump(exclude={"device", "cpu_device"})
+    device_name = _device_name(catalog, entry.device, path)
     return Machine(
         **fields,
-        device_name=_device_name(catalog, entry.device, path),
+        device_name=device_name,
+        reading=_reading(catalog, entry.device, device_name),
         cpu_device_name=_device_name(catalog, entry.cpu_device, path),
     )
+
+
+def _listed(entry: _ClusterEntry, catalog: Catalog, path: Path) -> Iterator[Machine]:
+    """Machines of a scheduler's list of nodes, which stands beside the file that names it."""
+    nodes = path.parent / entry.nodes
+    text = read_text(nodes, what="list of nodes", most_bytes=_MAX_LIST_BYTES, hint=_NODES)
+    for group in node_groups(text, what=str(nodes)):
+        names = entry.device_names
+        spelled = names.get(group.device) or names.get(group.name) or group.device
+        device_name = _listed_device(catalog, spelled, group, nodes)
+        yield Machine(
+            name=group.name,
+            device_name=device_name,
+            reading=_reading(catalog, spelled, device_name),
+            num_devices=group.num_devices,
+            num_cores=group.num_cores,
+            host_memory_bytes=group.host_memory_bytes,
+            interconnect=entry.interconnect,
+            network_bytes_per_s=entry.network_bytes_per_s,
+            network_kind=entry.network_kind,
+            num_machines=group.num_machines,
+            scheduler=group.scheduler,
+        )
+
+
+def _listed_device(catalog: Catalog, spelled: str, group: NodeGroup, nodes: Path) -> str:
+    try:
+        return find_device(catalog, spelled).name
+    except UnknownNameError:
+        offers = (one for one in catalog.offers if spelled and one.instance_type == spelled)
+        offer = next(offers, None)
+        if offer is not None and offer.device_name is not None:
+            return offer.device_name
+    raise InvalidInputError(
+        f"{nodes}: nodes of `{group.name}` have `{spelled}`, which is no device that is known"
+        if spelled
+        else f"{nodes}: nodes of `{group.name}` do not say which device they have",
+        hint=f'say which in a file for --facts: `[[clusters]]`, `nodes = "{nodes.name}"`, '
+        f'`device_names = {{ "{group.device or group.name}" = "A100 SXM4 80GB" }}`',
+    )
+
+
+def _reading(catalog: Catalog, spelled: str | None, device_name: str | None) -> str:
+    """Which variant a short name was taken for; empty where it is no name of several."""
+    if not spelled or device_name is None:
+        return ""
+    try:
+        return variant_note(catalog, spelled, find_device(catalog, device_name))
+    except UnknownNameError:
+        return ""
 
 
 def _device_name(catalog: Catalog, name: str | None, path: Path) -> str | None:

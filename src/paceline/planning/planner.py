@@ -265,7 +265,7 @@ def _deploy_command(search: Search, selection: Selection, plan_file: str) -> str
     if is_written(search) and search.services:
         return f"paceline deploy {shlex.quote(plan_file)} --to docker --set weights=ORG/MODEL"
     first = search.found.places[search.candidates.place[selection.best]]
-    target = "torchrun" if first.is_owned else "skypilot"
+    target = first.scheduler or ("torchrun" if first.is_owned else "skypilot")
     is_training = search.workload.task == "train"
     with_what = "--command 'python train.py'" if is_training else "--purpose measure"
     return f"paceline deploy {shlex.quote(plan_file)} --to {target} {with_what}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from paceline.app.requests.plan_request import check_length, read_calibration, read_compiler
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
-from paceline.catalog.lookup import find_device, find_devices, parse_device_count, split_names
+from paceline.catalog.lookup import find_device, parse_device_count, split_names, variant_note
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.workload import Workload
@@ -465,17 +465,11 @@ def _named(catalog: Catalog, question: Question) -> _Where:
     notes = [
         note
         for (name, _), device in zip(parsed, devices, strict=True)
-        for note in _variant_note(catalog, name, device)
+        if (note := variant_note(catalog, name, device))
     ]
     counts = sorted({count for _, count in parsed})
     distinct = {device.name: device for device in devices}
     return _Where(devices=tuple(distinct.values()), counts=tuple(counts), notes=tuple(notes))
-
-
-def _variant_note(catalog: Catalog, name: str, device: Device) -> Iterator[str]:
-    others = [d.name for d in find_devices(catalog, name) if d.name != device.name]
-    if others:
-        yield f"{name} is taken as {device.name} (others: {', '.join(others)})"
 
 
 def _checked(numbers: Sequence[int], what: str, most: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from paceline.errors import UnknownNameError
 
 #: A slice by its name: ``(7x1g.10gb MIG)`` are seven of one unit and 10 GB in each device.
 _MIG = re.compile(
-    r"\(?\s*(?:\bMIG\b\s*)?(?:\b(?P<each>\d+)x|\b)(?P<units>\d)g\.(?P<gb>\d+)gb\b(?:\s*MIG)?\s*\)?",
+    r"\(?\s*(?:\bMIG\b[\s-]*)?(?:\b(?P<each>\d+)x|\b)(?P<units>\d)g\.(?P<gb>\d+)gb\b(?:\s*MIG)?\s*\)?",
     re.IGNORECASE,
 )
 #: Multiprocessors of a unit: NVIDIA, "MIG User Guide", tables of profiles (recalled 2026-11-26).
@@ -27,8 +27,10 @@ def without_slice(name: str) -> str | None:
 
     >>> without_slice("A100 SXM4 80GB MIG 1g.10gb"), without_slice("A100 SXM4 80GB")
     ('A100 SXM4 80GB', None)
+    >>> without_slice("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb")
+    'NVIDIA-A100-SXM4-40GB'
     """
-    return _MIG.sub(" ", name).strip() if _MIG.search(name) else None
+    return _MIG.sub(" ", name).strip(" -") if _MIG.search(name) else None
 
 
 def slice_memory_bytes(name: str) -> float:

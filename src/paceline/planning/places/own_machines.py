@@ -33,11 +33,15 @@ class OwnedOffer:
 
     Attributes:
         offer: As if it were rented.
-        links: Between its devices.
+        links: Between its devices, and between machines alike.
+        num_machines: How many alike there are.
+        scheduler: Who gives them jobs; empty where nobody does.
     """
 
     offer: Offer
     links: OfferLinks
+    num_machines: int
+    scheduler: str
 
 
 def owned_offers(catalog: Catalog, *, today: date) -> Iterable[OwnedOffer]:
@@ -51,8 +55,9 @@ def owned_offers(catalog: Catalog, *, today: date) -> Iterable[OwnedOffer]:
         ):
             if name in devices and count > 0:
                 yield OwnedOffer(
-                    offer=_owned_offer(machine, devices[name], count, today), links=links
-                )
+                    offer=_owned_offer(machine, devices[name], count, today), links=links,
+                    num_machines=machine.num_machines, scheduler=machine.scheduler,
+                )  # fmt: skip
 
 
 def electricity_text() -> str:
@@ -151,8 +156,9 @@ def _owned_offer(machine: Machine, device: Device, count: int, today: date) -> O
         num_vcpus=machine.num_cores,
         host_memory_bytes=machine.host_memory_bytes,
         interconnect=machine.interconnect or "",
-        network_bytes_per_s=None,
-        has_rdma=False,
+        network_bytes_per_s=machine.network_bytes_per_s if machine.num_machines > 1 else None,
+        network_kind=machine.network_kind,
+        has_rdma=bool(machine.network_kind),
         usd_per_hour=electricity_usd_per_hour(device, count),
         spot_usd_per_hour=None,
         region=OWN,

@@ -25,6 +25,9 @@ from paceline.values import dataclass
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+#: Machines that can be rented: more than any job is searched on.
+_MANY = 2**31
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlaceTable:
@@ -41,7 +44,8 @@ class PlaceTable:
         devices_per_domain: Devices that the link between devices joins, in one machine or several.
         has_node_link: Whether more of them can work together.
         is_ranked: Whether the price is fresh enough to be ranked.
-        is_owned: Whether it is the user's own, of which there is one.
+        is_owned: Whether it is the user's own.
+        num_machines: How many there can be.
         is_joined: Whether it is two machines that share every batch.
         setup_s: Paid time before work begins; none on an owned machine.
         granularity_s: Paid time is rounded up to a multiple of it.
@@ -67,6 +71,7 @@ class PlaceTable:
     has_node_link: BoolArray
     is_ranked: BoolArray
     is_owned: BoolArray
+    num_machines: IntArray
     is_joined: BoolArray
     setup_s: FloatArray
     granularity_s: FloatArray
@@ -109,6 +114,7 @@ class PlaceTable:
             has_node_link=np.zeros(num, dtype=bool),
             is_ranked=np.zeros(num, dtype=bool),
             is_owned=np.zeros(num, dtype=bool),
+            num_machines=np.ones(num, dtype=np.int64),
             is_joined=np.zeros(num, dtype=bool),
             setup_s=zeros,
             granularity_s=np.ones(num),
@@ -161,6 +167,7 @@ def place_table(
         has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
         is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
         is_owned=np.array([p.is_owned for p in places], dtype=bool),
+        num_machines=np.array([p.num_machines or _MANY for p in places], dtype=np.int64),
         is_joined=np.array([bool(p.parts) for p in places], dtype=bool),
         setup_s=column([0.0 if p.is_owned else setup_s for p in places]),
         granularity_s=column([t.granularity_s for t in terms]),

@@ -55,6 +55,8 @@ class Place:
         price_state: Whether the price may be ranked.
         price_remark: Why not, in words; empty if it may.
         is_owned: Whether it is the user's own machine, which costs its electricity.
+        num_machines: How many of the user's own there are; None where more can be rented.
+        scheduler: Who gives own machines jobs, ``slurm`` or ``kubernetes``; else empty.
         parts: Two machines that share every batch, of which this place is made; else empty.
     """
 
@@ -68,6 +70,8 @@ class Place:
     price_state: PriceState
     price_remark: str
     is_owned: bool = False
+    num_machines: int | None = None
+    scheduler: str = ""
     parts: tuple[Place, ...] = ()
 
 
@@ -161,6 +165,8 @@ def _owned_place(owned: OwnedOffer, device: Device, support: _Support) -> Place:
         price_state="fresh",
         price_remark="",
         is_owned=True,
+        num_machines=owned.num_machines,
+        scheduler=owned.scheduler,
     )
 
 

@@ -32,7 +32,7 @@ from paceline.planning.goal.amounts import Job as AskedJob
 from paceline.planning.goal.goal import USUAL_DEVICES, Goal, Work
 from paceline.planning.places.input_side import place_input_samples_per_s
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable, place_table
-from paceline.planning.places.places import PlaceSearch, find_places, pinned_offers
+from paceline.planning.places.places import Place, PlaceSearch, find_places, pinned_offers
 from paceline.planning.search.candidate_steps import candidate_steps, figures
 from paceline.planning.search.candidates import (
     BatchRule,
@@ -206,10 +206,10 @@ def run_search(question: Question, catalog: Catalog, *, has_meshes: bool = True)
     asked = _Unlimited.of(question, catalog)
     ground, _ = _ground(asked)
     forecast = choose_forecast(ground)
-    evaluated = _evaluated(asked, _node_counts(question), has_meshes)
+    evaluated = _evaluated(asked, _node_counts(question, ground.found.places), has_meshes)
     places, candidates, evaluation = evaluated.places, evaluated.candidates, evaluated.evaluation
     stated = constraints(evaluation, question.goal, question.job.amount)
-    is_certain = _is_certain(evaluation.steps, has_named=bool(question.goal.devices))
+    is_certain = _is_certain(evaluation.steps, has_named=_names_places(question.goal))
     is_ranked = places.is_ranked[candidates.place] & is_certain
     is_ranked &= np.isfinite(evaluation.pareto_cost)
     return Search(
@@ -233,12 +233,16 @@ def run_search(question: Question, catalog: Catalog, *, has_meshes: bool = True)
 def _is_certain(steps: Steps, *, has_named: bool) -> BoolArray:
     """Figures that a choice can be made by.
 
-    Rough ones are those alone where devices were named and nothing better is known of them: their
-    doubt is shared, so that counts and strategies still compare.
+    Rough ones are those alone where devices or places were named and nothing better is known of
+    them: their doubt is shared, so that counts and strategies still compare.
     """
     is_known = np.isfinite(steps.step_s)
     is_narrow = is_known & ~is_rough(steps.log_sigma)
     return np.asarray(is_known if has_named and not is_narrow.any() else is_narrow)
+
+
+def _names_places(goal: Goal) -> bool:
+    return bool(goal.devices or goal.clouds or goal.pins.keys() & {"offer", "device"})
 
 
 def flop_bound_s(question: Question, catalog: Catalog) -> float:
@@ -382,13 +386,18 @@ def _batch_rule(question: Question) -> BatchRule:
     )
 
 
-def _node_counts(question: Question) -> tuple[int, ...]:
-    """Machine counts: powers of two where ranks work together, finer where they only serve."""
+def _node_counts(question: Question, places: Sequence[Place]) -> tuple[int, ...]:
+    """Machine counts: powers of two where ranks work together, finer where they only serve.
+
+    And all machines of a cluster of one's own, however many there are.
+    """
     goal = question.goal
+    whole = {place.num_machines for place in places if place.num_machines is not None}
     if "nodes" in goal.pins:
         return (pinned_count(goal.pins["nodes"]),)
     least = goal.most_devices // USUAL_DEVICES if question.is_widened else 1
     powers = [2**i for i in range(31) if least <= 2**i <= goal.most_devices]
+    powers += sorted(count for count in whole if least <= count <= goal.most_devices)
     if question.is_training:
         return tuple(sorted({*powers, *pinned_node_counts(goal)}))
     if not _needs_replicas(goal, question.work):

@@ -195,7 +195,7 @@ def _rows(
     reachable = places.can_join(np.arange(len(ranks))[:, None], counts[None, :])
     reachable &= (places.devices_per_node[:, None] == 1) | places.has_device_link[:, None]
     is_place = (ranks <= max_devices) & (reachable if is_training else np.True_)
-    is_place &= ~places.is_joined[:, None] & ((counts[None, :] == 1) | ~places.is_owned[:, None])
+    is_place &= ~places.is_joined[:, None] & (counts[None, :] <= places.num_machines[:, None])
     is_predicted = np.asarray(np.isfinite(forecast.steps.step_s).any(axis=2)).T[places.device]
     num_shardings = len(SEARCHED_SHARDINGS) if is_training else 1
     is_sharded = np.arange(num_shardings)[None, None, :] > 0

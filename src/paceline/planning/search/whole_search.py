@@ -135,6 +135,8 @@ class _Kind:
     def can_have(self, num_nodes: int) -> bool:
         """Whether so many machines can work together."""
         most, table = self.ground.question.goal.most_devices, self.ground.table
+        if num_nodes > max(table.num_machines[self.members]):
+            return False
         is_joined = bool(table.can_join(self.members[0], num_nodes))
         return is_joined and self.num_devices(num_nodes) <= most
 
@@ -156,8 +158,10 @@ class _Kind:
         )
 
     def placed(self, num_nodes: int, jobs: Sequence[Job], steps: Steps) -> WholeStrategies:
-        """Jobs on so many machines, in all places."""
-        return placed(self.ground, self.members, num_nodes, self.configuration, jobs, steps)
+        """Jobs on so many machines, in all places that have them."""
+        most = self.ground.table.num_machines
+        members = [place for place in self.members if most[place] >= num_nodes]
+        return placed(self.ground, members, num_nodes, self.configuration, jobs, steps)
 
 
 def _simple_front(
