@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from paceline.values import dataclass
@@ -62,8 +63,10 @@ def end_tree(pid: int) -> None:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for path in (_PROC / str(pid) / "task").glob("*/children"):
-        found.extend(int(word) for word in _read(path).split())
+    # A process that ends while its threads are listed has no children either.
+    with suppress(OSError):
+        for path in (_PROC / str(pid) / "task").glob("*/children"):
+            found.extend(int(word) for word in _read(path).split())
     return found
 
 

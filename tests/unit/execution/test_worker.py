@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.execution.processes import descendants, end_tree
+from paceline.execution.processes import descendants, end_tree, tree_usage
 from paceline.execution.worker import WORKERS, Limits, run_worker
 
 FAKE = [sys.executable, str(Path(__file__).parent / "fixtures/fake_engine.py")]
@@ -85,6 +85,15 @@ def test_a_worker_that_writes_a_broken_result_died(tmp_path):
     )
     result = run_worker([sys.executable, str(script)], {}, limits=Limits(timeout_s=30.0))
     assert (result.ending, result.reason) == ("died", "it ended without a readable result")
+
+
+def test_a_process_that_ends_while_its_threads_are_listed_has_no_children(monkeypatch):
+    def gone(_path):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "scandir", gone)
+    assert descendants(os.getpid()) == (os.getpid(),)
+    assert tree_usage(os.getpid()).resident_bytes > 0
 
 
 def test_children_are_counted_and_ended_with_their_parent(tmp_path):
