@@ -57,6 +57,7 @@ class TrainingProfile:
         splits_words: Whether tensor ranks split the vocabulary of the output head and the loss;
             else both are whole on every rank.
         launches_each: Whether modules launch kernels one by one, also those that are fused.
+        live_parameters: Of gathered weights, how many stay so where backward soon needs them again.
         loops_experts: Whether the host launches experts one after the other, and waits to learn how
             many tokens each got.
         host: Whose kernels run, and whose host dispatches them.
@@ -82,6 +83,7 @@ class TrainingProfile:
     splits_words: bool
     launches_each: bool
     loops_experts: bool
+    live_parameters: float = 0.0
     host: str = _USUAL
 
     @property

@@ -29,6 +29,7 @@ from paceline.values import dataclass
 #: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
 #: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
 #: stages get equal numbers of layers rather than equal cost;
+#: ranks that split weights do as stage 3 of DeepSpeed (`parallelism/data/frameworks.toml`);
 #: replicas of an expert rank shard everything but its experts, of which each has its own whole;
 #: modules launch each kernel, also those that a library fused, and experts are a loop of the host;
 #: `paceline.loop.parallelize` runs the strategy (`loop` of `parallelism/data/frameworks.toml`).
@@ -43,6 +44,7 @@ Habit = Literal[
     "frees-messages",
     "whole-gradients",
     "even-layers",
+    "stage-3",
     "kept-experts",
     "launched",
     "looped-experts",
@@ -50,7 +52,9 @@ Habit = Literal[
 ]
 HABITS: tuple[Habit, ...] = get_args(Habit)
 #: Habits of software whose ranks have items of their own and share no layer.
-OF_REPLICAS: tuple[Habit, ...] = ("gathers-ahead", "hooks", "adapter-hooks", "whole-gradients")
+OF_REPLICAS: tuple[Habit, ...] = (
+    "gathers-ahead", "hooks", "adapter-hooks", "whole-gradients", "stage-3",
+)  # fmt: skip
 
 #: Finds a workload by what it is called and its task.
 Load = Callable[[str, Task], Workload]
@@ -268,6 +272,14 @@ def software_of(job: Job, usual: TrainingProfile | None = None) -> TrainingProfi
         profile = profile.with_optimizer_of(find_training_profile("megatron"))
     if "even-layers" in job.habits:
         profile = replace(profile, cut="layers")
+    if "stage-3" in job.habits and job.strategy.sharding == "zero3":
+        own = find_training_profile("deepspeed")
+        profile = replace(
+            profile,
+            keeps_gradients=own.keeps_gradients,
+            wraps_each=own.wraps_each,
+            live_parameters=own.live_parameters,
+        )
     if "kept-experts" in job.habits:
         profile = replace(profile, shards_experts=False)
     if "frees-messages" in job.habits:

@@ -25,6 +25,7 @@ _HABIT_OF_FLAG = {
     "hooks_adapters": "adapter-hooks",
     "keeps_gradients": "whole-gradients",
     "even_layers": "even-layers",
+    "is_deepspeed": "stage-3",
     "keeps_experts": "kept-experts",
     "launches_each": "launched",
     "loops_experts": "looped-experts",
@@ -64,7 +65,7 @@ def training_recipe(
         parallelism: How ranks share the model, as written.
 
     >>> sorted(training_recipe("Megatron-LM").habits)
-    ['even-layers', 'frees-messages', 'gathers-ahead']
+    ['even-layers', 'frees-messages', 'gathers-ahead', 'launched', 'looped-experts']
     """
     release = _RELEASE.search(framework)
     asked = {

@@ -202,3 +202,33 @@ def test_accumulating_never_needs_less(name: str, sharding: str) -> None:
             for accumulates in (False, True)
         )
         assert (many <= one).all()
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "block"])
+def test_stage_3_of_deepspeed_keeps_gradients_and_a_billion_weights(checkpointing):
+    """Beside what FSDP holds: a rank's gradients from the start, and 2 GB of 16-bit weights."""
+    _, found = moments("llama-3-8b", training_format="half-weights", checkpointing=checkpointing)
+    whose = ("torch", "megatron", "deepspeed")
+    fsdp, filled, stage_3 = (
+        saved_bytes(found, 8, "zero3", profile=find_training_profile(who)) for who in whose
+    )
+    assert (fsdp > filled).all()
+    # FSDP's root, words and head of 1.05 billion weights, is gathered all along, as many weights as
+    # stage 3 lets stay, and its FP32 gradients are whole.
+    root_gradient_bytes = 2 * 128_256 * 4096 * 4
+    assert (abs(stage_3 - filled - root_gradient_bytes) <= 0.2e9).all()
+    again = (
+        saved_bytes(found, 8, "zero3", accumulates=True, profile=find_training_profile(who))
+        for who in whose
+    )
+    fsdp, _, stage_3 = again
+    assert (fsdp - stage_3 <= 2e9).all(), "a microbatch before left gradients anyway"
+
+
+def test_a_model_of_less_than_a_billion_weights_holds_no_more_than_all() -> None:
+    _, found = moments("gpt2")
+    live = found.whole.max(axis=0) - saved_bytes(
+        found, 8, "zero3", profile=find_training_profile("deepspeed")
+    )
+    whole = found.whole.max(axis=0) - saved_bytes(found, 8, "none")
+    assert (live < whole + found.all_gradients).all()

@@ -38,6 +38,10 @@ GATHERED_FRAC = 2.0 / FSDP_BLOCKS
 _STATE = (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT)
 
 
+#: Bytes of a weight that is gathered, in 16 bits.
+_NARROW_BYTES = 2.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PeakMoments:
     """Live bytes at M moments that can be the peak, for P batch sizes; (M, P) each.
@@ -77,6 +81,12 @@ class PeakMoments:
         taken = {name: getattr(self, name)[rows] for name in names}
         gathered = None if self.gathered is None else self.gathered.take(rows)
         return replace(self, **taken, is_update=None, gathered=gathered)
+
+    def staying_frac(self, stays_bytes: float) -> FloatArray:
+        """Share of weights that so many bytes are, at moments that are no update, (M, 1)."""
+        frac = stays_bytes / max(float(self.parameters.max(initial=0.0)), 1.0)
+        is_pass = np.ones(len(self.whole)) if self.is_update is None else ~self.is_update
+        return np.asarray(frac * is_pass[:, None])
 
     def whole_shares(self, *, wraps_each: bool) -> tuple[FloatArray, FloatArray]:
         """Shares of weights and of gradients that ranks hold whole beside their own, (M, 1) each.
@@ -169,6 +179,7 @@ class KeptShares:
         optimizer: Of optimizer state and of what the update needs.
         buckets: Of gradients, once more as buckets that are there from the start.
         wraps_each: Whether what lies beside the repeated blocks is gathered module by module.
+        stays_bytes: Of gathered weights, what stays between forward and backward at most.
     """
 
     parameter: FloatArray
@@ -176,10 +187,11 @@ class KeptShares:
     optimizer: FloatArray
     buckets: FloatArray
     wraps_each: bool = False
+    stays_bytes: float = 0.0
 
     def take(self, rows: IntArray) -> KeptShares:
         """Those of some ranks."""
-        return take_rows(self, rows, alike=("wraps_each",))
+        return take_rows(self, rows, alike=("wraps_each", "stays_bytes"))
 
     @classmethod
     def of(
@@ -195,6 +207,7 @@ class KeptShares:
             optimizer=whole if sharding == "none" else share,
             buckets=np.where(has_buckets & (share < 1.0), 1.0, 0.0),
             wraps_each=profile is not None and profile.wraps_each,
+            stays_bytes=0.0 if profile is None else _NARROW_BYTES * profile.live_parameters,
         )
 
 
@@ -206,6 +219,7 @@ def live_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:
         kept: Its shares, of one or of P ranks.
     """
     weights, gradients = moments.whole_shares(wraps_each=kept.wraps_each)
+    weights = np.maximum(weights, moments.staying_frac(kept.stays_bytes))
     parameter = np.minimum(1.0, kept.parameter + weights)
     live = moments.whole - (moments.states + moments.update) * (1.0 - kept.optimizer)
     live = live - moments.parameters * (1.0 - parameter)

@@ -47,6 +47,7 @@ _HABITS: Mapping[str, str] = MappingProxyType(
         "adapter-hooks": "and those of each adapter",
         "whole-gradients": "gradients stay whole while they accumulate",
         "even-layers": "stages get equal numbers of layers",
+        "stage-3": "under zero3 gradients have a buffer from the start and a billion weights stay",
         "kept-experts": "replicas shard everything but the experts of their rank",
         "launched": "modules launch each kernel",
         "looped-experts": "experts are launched one by one, and the host waits for their counts",
