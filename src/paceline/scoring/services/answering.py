@@ -73,6 +73,7 @@ def answer_services(
         [one.job for one in known.values()],
         [one.machine for one in known.values()],
         calibration=calibration,
+        loops_write=True,
     )
     of_key = dict(zip(known, tables, strict=True))
     seen: dict[Hashable, tuple[Served, ...]] = {}

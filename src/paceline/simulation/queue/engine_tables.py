@@ -95,7 +95,7 @@ def context_of(mean_tokens: float) -> int:
 
 def engine_tables(
     jobs: Sequence[Job], machines: Sequence[Machine], *, calibration: Calibration | None = None,
-    limits: Sequence[StepLimits | None] = (),
+    limits: Sequence[StepLimits | None] = (), loops_write: bool = False,
 ) -> list[EngineTable | PacelineError]:  # fmt: skip
     """A table of each job on its machine, or why it has none.
 
@@ -105,10 +105,13 @@ def engine_tables(
         machines: Of one replica each.
         calibration: Of the predictor; the built-in one if None.
         limits: What each engine is told to put into a step; its own where None, or without any.
+        loops_write: Whether what plain loops answer is told token by token, at the context of
+            ``prompt_tokens``; else they answer batches of requests whole.
     """
     if not jobs:
         return []
-    asked = [_asked(job) for job in jobs]
+    writes = [_writes_tokens(job, loops_write=loops_write) for job in jobs]
+    asked = [_asked(*one) for one in zip(jobs, writes, strict=True)]
     counts = [len(one) for one in asked]
     steps = simulate(
         [job for one in asked for job in one],
@@ -118,18 +121,20 @@ def engine_tables(
     ends = np.cumsum(counts)
     found: list[EngineTable | PacelineError] = []
     told = limits or [None] * len(jobs)
-    for job, machine, end, count, limit in zip(jobs, machines, ends, counts, told, strict=True):
+    columns = (jobs, machines, ends, counts, told, writes)
+    for job, machine, end, count, limit, is_written in zip(*columns, strict=True):
         part = steps.take(np.arange(end - count, end))
         try:
             part.check_known()
-            found.append(_table(job, machine.device, part, limit))
+            table = _table if is_written else _table_of_items
+            found.append(table(job, machine.device, part, limit))
         except PacelineError as error:
             found.append(error)
     return found
 
 
-def _asked(job: Job) -> list[Job]:
-    if not _writes_tokens(job):
+def _asked(job: Job, is_written: bool) -> list[Job]:
+    if not is_written:
         return [replace(job, batch=float(count)) for count in _ITEMS]
     job = replace(job, workload=_found_nothing(job.workload))
     writing = [replace(job, batch=float(count), output_tokens=1) for count in _SEQUENCES]
@@ -139,9 +144,10 @@ def _asked(job: Job) -> list[Job]:
     return writing + reading
 
 
-def _writes_tokens(job: Job) -> bool:
-    """Whether answers are told token by token: an engine's, and those of a loop."""
-    return job.engine is not None or (job.is_generation and not job.workload.encodes)
+def _writes_tokens(job: Job, *, loops_write: bool) -> bool:
+    """Whether answers are told token by token: an engine's, and those of a loop if wanted."""
+    by_loop = loops_write and job.is_generation and not job.workload.encodes
+    return job.engine is not None or by_loop
 
 
 @lru_cache(maxsize=8)
@@ -151,8 +157,6 @@ def _found_nothing(workload: Workload) -> Workload:
 
 
 def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) -> EngineTable:
-    if not _writes_tokens(job):
-        return _table_of_items(device, steps)
     num_written = len(_SEQUENCES)
     written, read = (
         steps.take(np.arange(num_written)),
@@ -263,7 +267,9 @@ def _table_of_loop(device: Device, written: Steps, read: Steps) -> EngineTable:
     )
 
 
-def _table_of_items(device: Device, steps: Steps) -> EngineTable:
+def _table_of_items(
+    job: Job, device: Device, steps: Steps, limits: StepLimits | None
+) -> EngineTable:
     """What runs batches as they are: reading or answering an item whole is all of a request."""
     capacity_bytes = capacity_of(device)
     fitting = np.flatnonzero(steps.memory_mid_bytes <= capacity_bytes)
