@@ -236,3 +236,17 @@ def test_a_plain_loop_answers_batches_of_requests_whole() -> None:
     several = paceline.predict("llama-3-8b", batch=(8,), **asked).cells[0]
     each_per_s = 1.0 / alone.step_s.mid
     assert 8 / several.step_s.mid <= cell.capacity_requests_per_s.mid < 64 * each_per_s
+
+
+def test_a_large_model_in_four_bits_runs_on_two_cards_of_24_gb() -> None:
+    """As people run it: buffers that are made once leave nothing unused between blocks."""
+    grid = paceline.predict(
+        "llama-3.3-70b", task="infer", device="RTX 4090", devices=(2,), precision="q4_k_m",
+        batch=(1,),
+    )  # fmt: skip
+    (cell,) = grid.cells
+    assert cell.status == "fits"
+    parts = cell.memory_parts
+    told_bytes = parts.weights_bytes + parts.rest_bytes + parts.process_bytes
+    assert told_bytes == pytest.approx(cell.memory_bytes.mid, rel=0.001)
+    assert any("one after the other" in said for said in grid.assumptions)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from paceline.model.graph.costs import Platform
-from paceline.prediction.memory.peak import process_memory
+from paceline.prediction.memory.peak import Allocator, process_memory
 
 MemoryKind = Literal["allocated", "reserved", "process"]
 
@@ -15,7 +14,7 @@ MemoryKind = Literal["allocated", "reserved", "process"]
 LIVE_FRAC = 0.02
 
 
-def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Platform) -> float:
+def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Allocator) -> float:
     """What another tool shows of a process whose peak is ``process_bytes``.
 
     Args:
@@ -41,7 +40,7 @@ def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Platform
 
 
 def interval_of_kind(
-    process_bytes: Sequence[float], kind: MemoryKind, *, platform: Platform
+    process_bytes: Sequence[float], kind: MemoryKind, *, platform: Allocator
 ) -> tuple[float, float, float]:
     """Lower end, median and bound of a figure, with the doubts that are its own.
 

@@ -34,7 +34,7 @@ from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.memory.peak import peak_memory_bytes
+from paceline.prediction.memory.peak import allocator_of, peak_memory_bytes
 from paceline.prediction.prediction import PassPrediction, Points
 from paceline.prediction.step.one_pass import abstentions, predict_pass
 from paceline.prediction.uncertainty.intervals import Z_80
@@ -322,7 +322,7 @@ def _stage_memory_bytes(
         return whole
     token, nothing = passes.lowered[TOKEN], np.zeros(1)
     at = Points(batch=nothing, seq=nothing + 1.0)
-    empty = peak_memory_bytes(token.memory, at, platform=token.configuration.platform)[1]
+    empty = peak_memory_bytes(token.memory, at, platform=allocator_of(token.configuration))[1]
     own_bytes = max(float(empty[0]) - token.parameter_bytes, 0.0)
     low, mid, high = (own_bytes + (one - own_bytes) / passes.stages for one in whole)
     return low, mid, high
@@ -345,7 +345,9 @@ def _answers_memory_bytes(
     length = runs.input_tokens + runs.output_tokens
     held, read, idle = (
         peak_memory_bytes(
-            lowered.memory, Points(batch=batch, seq=seq), platform=lowered.configuration.platform
+            lowered.memory,
+            Points(batch=batch, seq=seq),
+            platform=allocator_of(lowered.configuration),
         )
         for lowered, batch, seq in (
             (passes[TOKEN], runs.concurrency, length),
@@ -368,7 +370,7 @@ def _guesser_bytes(
     guesses = passes.get(DRAFT_TOKEN)
     if guesses is None:
         return np.zeros_like(concurrency)
-    platform, one = guesses.configuration.platform, np.ones_like(concurrency)
+    platform, one = allocator_of(guesses.configuration), np.ones_like(concurrency)
     at = [Points(batch=batch, seq=seq) for batch, seq in ((concurrency, length), (one, one))]
     all_caches, none = (peak_memory_bytes(guesses.memory, p, platform=platform)[1] for p in at)
     return np.asarray(guesses.parameter_bytes + np.maximum(all_caches - none, 0.0))

@@ -236,3 +236,12 @@ def test_engines_cast_within_their_products():
     assert of_casts(of_inference("gpt2", precision="fp8").costs, at) == of_casts(
         of_inference("gpt2", precision="bf16").costs, at
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "file_bytes"), [("llama-3-8b", 4.92e9), ("hf:llama-3.1-70b", 42.52e9)]
+)
+def test_files_of_llamacpp_are_as_large_as_published(name, file_bytes):
+    """Q4_K_M of Llama 3.1 8B and 70B, as their pages list them (recalled)."""
+    one = of_inference(name, precision="int4", engine_kernels="portable", compiler="compiled")
+    assert one.parameter_bytes == pytest.approx(file_bytes, rel=0.02)

@@ -3,7 +3,8 @@
 Eager libraries widen a weight into a temporary before each product; fused kernels widen inside.
 What automatic differentiation keeps of that is a setting of its own (`FrozenProducts`).
 Embeddings, norms, the last product (the head of a language model) and weights that are trained keep
-their format, as in bitsandbytes, GPTQ and AWQ. Files of llama.cpp narrow the head in its own way.
+their format, as in bitsandbytes, GPTQ and AWQ. Files of llama.cpp narrow the head in its own way,
+and tables of words as the layers.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def quantised(
         keeps_inputs: Whether what is multiplied with a weight stays until the weight's last use.
         has_convolutions: Whether weights of convolutions are quantised too.
         products: What products with such weights keep for the backward pass.
-        head_format: Of the last product's weights, also where they are the table of words; they
-            keep theirs if empty.
+        head_format: Of the last product's weights, also where they are the table of words, which
+            else is quantised as the layers are; both keep their format if empty.
         finds_outliers: Whether a loop multiplies large columns of the inputs apart, as LLM.int8()
             does in kernels of its own (Dettmers et al. 2022, arXiv:2208.07339).
     """
@@ -55,7 +56,9 @@ def quantised(
     whole_bytes = stores.element_bytes
     width = np.where(chosen, bytes_per_element(weight_format), stores.element_bytes)
     if head_format:
-        head = _head_weights(program)
+        words = _word_tables(program)
+        width = np.where(words, bytes_per_element(weight_format), width)
+        chosen, head = chosen | words, _head_weights(program)
         width, chosen = np.where(head, bytes_per_element(head_format), width), chosen | head
     stores = replace(stores, element_bytes=width, is_floating=stores.is_floating & ~chosen)
     program = replace(program, stores=stores)
@@ -88,6 +91,15 @@ def _dense_weights(program: Program, kinds: Sequence[OpKind]) -> BoolArray:
     is_weight = (stores.owner == Owner.PARAMETER) & is_matrix
     is_weight[_read_by_head(program)] = False
     return np.asarray(is_weight & (by_product > 0) & (by_others == 0))
+
+
+def _word_tables(program: Program) -> BoolArray:
+    """Matrices that lookups read."""
+    reads, stores = program.reads, program.stores
+    is_table = np.zeros(len(stores), dtype=bool)
+    is_table[reads.storage[program.ops.kind[reads.op] == OpKind.EMBEDDING]] = True
+    is_matrix = stores.elements[:, 0] > _largest_bias(program)
+    return np.asarray(is_table & is_matrix & (stores.owner == Owner.PARAMETER))
 
 
 def _head_weights(program: Program) -> BoolArray:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from paceline.catalog.entities import Catalog
 from paceline.dtypes import find_precision
-from paceline.model.graph.costs import Platform
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.memory.memory_fit import chance_to_fit, quantile_bytes
@@ -41,8 +40,13 @@ from paceline.planning.forecast.grid_jobs import (
 from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.service import service_of
-from paceline.planning.places.configurations import DeviceSupport, why_unusable
+from paceline.planning.places.configurations import (
+    ConfiguredDevices,
+    DeviceSupport,
+    why_unusable,
+)
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.memory.peak import allocator_of
 from paceline.simulation.memory_kinds import memory_of_kind
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
@@ -212,9 +216,7 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
         catalog_version=asked.catalog.version,
         assumptions=(
             *asked.assumptions,
-            *_shared_words(
-                cells, splits_layers=goal.engine is not None and goal.engine.splits_layers
-            ),
+            *_shared_words(cells, splits_layers=_splits_layers(asked)),
             *(_split_words(cells) if asked.axes.sharding == "auto" else ()),
         ),
         cells=cells,
@@ -371,7 +373,7 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         compiler=configuration.compiler,
         status=_status(reason, fits=bool(grid.fits[row])),
         memory_bytes=memory,
-        memory_parts=_memory_parts(steps, row, configuration.platform),
+        memory_parts=_memory_parts(steps, row, configured),
         memory_capacity_bytes=capacity,
         chance_memory=chance_to_fit(capacity, memory.mid, memory.high),
         bound=steps.bound_word(row),
@@ -380,9 +382,12 @@ def _cell(grid: _Grid, row: int) -> GridCell:
     return cell if reason else _with_figures(cell, grid, row)
 
 
-def _memory_parts(steps: Steps, row: int, platform: Platform) -> MemoryParts:
+def _memory_parts(steps: Steps, row: int, configured: ConfiguredDevices) -> MemoryParts:
+    how, engine = configured.configuration, configured.engine
+    if engine is not None:
+        how = replace(how, engine_kernels=engine.kernels)
     whole = float(steps.memory_mid_bytes[row])
-    live = memory_of_kind(whole, "allocated", platform=platform)
+    live = memory_of_kind(whole, "allocated", platform=allocator_of(how))
     weights, state = (
         float(np.nan_to_num(column[row]))
         for column in (steps.parameter_bytes, steps.optimizer_state_bytes)
@@ -482,6 +487,12 @@ def _partly_silent(asked: GridCases) -> Iterator[UnansweredDevice]:
         if missing:
             reason = f"it does not run {', '.join(missing)}"
             yield UnansweredDevice(device=support.device.name, reason=reason)
+
+
+def _splits_layers(asked: GridCases) -> bool:
+    """Whether devices that share a model hold its layers one after the other."""
+    engines = [one.engine for one in asked.configured if one.tensor_degree > 1]
+    return bool(engines) and all(one is not None and one.splits_layers for one in engines)
 
 
 def _shared_words(cells: Sequence[GridCell], *, splits_layers: bool) -> Iterator[str]:

@@ -11,15 +11,21 @@ that the allocator holds) and *process* (reserved, workspaces and the driver's c
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import numpy as np
 
-from paceline.model.graph.costs import MemoryTable, Platform
+from paceline.model.graph.costs import Configuration, MemoryTable, Platform
 from paceline.model.graph.graph import FloatArray, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.prediction import Points
 from paceline.values import dataclass
 
 _CHUNK_POINTS = 4096
+
+#: Whose memory a process holds: that of a platform's framework, or of an engine that makes all of
+#: its buffers once, as large as they have to be.
+Allocator: TypeAlias = Platform | Literal["ggml"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,14 @@ class ProcessMemory:
     round_bytes: float
 
 
-def process_memory(platform: Platform, calibration: Calibration | None = None) -> ProcessMemory:
+def allocator_of(configuration: Configuration) -> Allocator:
+    """Whose allocator holds what runs so."""
+    platform = configuration.platform
+    is_portable = configuration.engine_kernels == "portable" and platform in ("cuda", "rocm")
+    return "ggml" if is_portable else platform
+
+
+def process_memory(platform: Allocator, calibration: Calibration | None = None) -> ProcessMemory:
     """The constants of a platform; those of the built-in calibration if None is given."""
     row = (calibration or builtin_calibration()).constants["process_memory"][platform]
     return ProcessMemory(**{name: float(row[name]) for name in ProcessMemory.__dataclass_fields__})
@@ -72,7 +85,7 @@ def peak_memory_bytes(
     memory: MemoryTable,
     points: Points,
     *,
-    platform: Platform,
+    platform: Allocator,
     calibration: Calibration | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Peak memory of the process.
@@ -98,7 +111,7 @@ def process_bytes(
     num_allocations: FloatArray | float,
     largest_bytes: FloatArray,
     *,
-    platform: Platform,
+    platform: Allocator,
     calibration: Calibration | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Peak memory of a process from that of its live tensors.
