@@ -67,7 +67,7 @@ def test_3_an_8b_lora_fits_a_gaming_card(monkeypatch: pytest.MonkeyPatch) -> Non
     best = planned("03").choices[0]
     assert best.place.device in ("GeForce RTX 4090", "GeForce RTX 3090")
     assert 17e9 < best.memory_bytes.mid < 24.5e9
-    assert best.batch_per_device <= 8
+    assert best.batch_per_device // best.microbatches <= 8
 
 
 def test_4_a_70b_model_answers_in_4_bits_on_two_24_gb_cards_and_not_on_one() -> None:
@@ -135,7 +135,7 @@ def test_10_a_gpt_3_size_run_takes_weeks_on_240_machines_and_its_miss_is_explain
     best = planned("10").choices[0]
     days = best.time_s.mid / 86_400
     assert best.num_devices == 1920
-    assert "tp" in best.strategy
+    assert any(word in best.strategy for word in ("tp", "pp", "zero3"))
     assert 10 < days < 30
     page = (FOLDER.parents[1] / "docs/explanation/scenarios.md").read_text(encoding="utf-8")
     assert "**10** is a miss" in page

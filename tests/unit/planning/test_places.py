@@ -105,11 +105,12 @@ def test_an_offer_answers_to_its_key_its_type_and_its_device():
 def test_an_owned_machine_costs_its_electricity_and_needs_no_date():
     machine = Machine(name="mine", device_name="GeForce RTX 3090", num_devices=2, num_cores=8)
     mine = replace(CATALOG, machines=(machine,))
-    (place,) = [place for place in found(mine).places if place.is_owned]
+    place, half = [place for place in found(mine).places if place.is_owned]
+    assert (half.num_idle, half.usd_per_hour < place.usd_per_hour) == (1, True)
     assert place.priced_on is None
     assert 0.05 < place.usd_per_hour < 0.5
     more = replace(machine, num_devices=4)
-    (dearer,) = owned_offers(replace(CATALOG, machines=(more,)), today=TODAY)
+    dearer, *_ = owned_offers(replace(CATALOG, machines=(more,)), today=TODAY)
     assert dearer.offer.usd_per_hour > place.usd_per_hour
 
 

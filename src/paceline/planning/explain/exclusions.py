@@ -213,8 +213,8 @@ def _best_per_place(search: Search) -> Index:
 def _fate_of(
     search: Search, index: int, place: Place, row: int, winning: Winning | None, best: int | None
 ) -> Exclusion | None:
-    """Why a place has no feasible candidate; None if it has one."""
-    if row >= 0 and search.is_feasible[row]:
+    """Why a place has no feasible candidate; None if it has one, or is a part of one's machine."""
+    if place.num_idle or (row >= 0 and search.is_feasible[row]):
         return None
     kind, reason = _why_not_ranked(search, index, place, row)
     is_unpriced = place.price_state != "fresh" and row >= 0

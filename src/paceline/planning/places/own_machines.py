@@ -35,29 +35,43 @@ class OwnedOffer:
         offer: As if it were rented.
         links: Between its devices, and between machines alike.
         num_machines: How many alike there are.
+        num_idle: Devices of the machine that are left free.
         scheduler: Who gives them jobs; empty where nobody does.
     """
 
     offer: Offer
     links: OfferLinks
     num_machines: int
+    num_idle: int
     scheduler: str
 
 
 def owned_offers(catalog: Catalog, *, today: date) -> Iterable[OwnedOffer]:
-    """Each owned machine by its accelerators, and again by its processor where that is known."""
+    """Each owned machine by its accelerators, and again by its processor where that is known.
+
+    A small job is faster on one device than on eight that wait for one another, so that half of the
+    devices of one machine, a quarter and so on compete too.
+    """
     devices = {device.name: device for device in catalog.devices}
     for machine in catalog.machines:
         links = machine_links(catalog, machine)
-        for name, count in (
+        for name, most in (
             (machine.device_name, machine.num_devices),
             (machine.cpu_device_name, 1),
         ):
-            if name in devices and count > 0:
+            if name not in devices or most < 1:
+                continue
+            for count in _counts(most):
                 yield OwnedOffer(
                     offer=_owned_offer(machine, devices[name], count, today), links=links,
-                    num_machines=machine.num_machines, scheduler=machine.scheduler,
+                    num_machines=machine.num_machines if count == most else 1,
+                    num_idle=most - count, scheduler=machine.scheduler,
                 )  # fmt: skip
+
+
+def _counts(most: int) -> tuple[int, ...]:
+    """All devices of a machine, and powers of two below."""
+    return (most, *(2**power for power in range(most.bit_length()) if 2**power < most))
 
 
 def electricity_text() -> str:

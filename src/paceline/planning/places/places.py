@@ -56,6 +56,7 @@ class Place:
         price_remark: Why not, in words; empty if it may.
         is_owned: Whether it is the user's own machine, which costs its electricity.
         num_machines: How many of the user's own there are; None where more can be rented.
+        num_idle: Devices of an own machine that the job leaves free.
         scheduler: Who gives own machines jobs, ``slurm`` or ``kubernetes``; else empty.
         parts: Two machines that share every batch, of which this place is made; else empty.
     """
@@ -71,6 +72,7 @@ class Place:
     price_remark: str
     is_owned: bool = False
     num_machines: int | None = None
+    num_idle: int = 0
     scheduler: str = ""
     parts: tuple[Place, ...] = ()
 
@@ -134,7 +136,7 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
             owned.offer, device, support, today, is_pinned=False
         )
         if rejection is not None:
-            rejections.append(rejection)
+            rejections += [] if owned.num_idle else [rejection]
         elif device is not None:
             places.append(_owned_place(owned, device, support))
     rented = [place for place in places if not place.is_owned]
@@ -166,6 +168,7 @@ def _owned_place(owned: OwnedOffer, device: Device, support: _Support) -> Place:
         price_remark="",
         is_owned=True,
         num_machines=owned.num_machines,
+        num_idle=owned.num_idle,
         scheduler=owned.scheduler,
     )
 
