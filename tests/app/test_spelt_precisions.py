@@ -32,3 +32,18 @@ def test_another_spelling_gets_the_same_answer(
 
 def test_a_name_that_is_none_is_refused(run: Run) -> None:
     run("plan", "mnist-cnn", "--precision", "float12").assert_helpful()
+
+
+@pytest.mark.parametrize(("model", "board"), [
+    ("resnet50", "jetson agx orin"), ("mobilenet_v2", "jetson orin nano"),
+])  # fmt: skip
+def test_convolutions_in_8_bits_run_on_boards_by_what_multiplies_them(
+    run: Run, model: str, board: str
+) -> None:
+    """Where PyTorch compiles nothing, and its eager kernels have no products in 8 bits."""
+    call = ("predict", model, "--task", "infer", "--device", board, "--batch", "1", "--json")
+    plain = json.loads(run(*call, "--precision", "int8").out)["cells"][0]
+    named = run(*call, "--precision", "int8", "--framework", "tensorrt")
+    assert plain == json.loads(named.out)["cells"][0]
+    half = json.loads(run(*call, "--precision", "fp16").out)["cells"][0]
+    assert plain["step_s"]["mid"] < half["step_s"]["mid"]

@@ -442,6 +442,10 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     loop = loop_of(question.framework or USUAL_LOOP)
     if is_eager and not loop.is_own and (question.compiler or "eager") == "eager":
         yield "eager execution (--compiler compiled for torch.compile)"
+    if question.framework is None and any(
+        one.configuration.compiler == "tensorrt" for one in grid.configured
+    ):
+        yield "convolutions in 8 bits by TensorRT, as PyTorch compiles none there"
     is_told = "channels_last" in question.rewrite
     if (
         is_eager

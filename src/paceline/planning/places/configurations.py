@@ -152,13 +152,11 @@ def choose_configurations(
         for precision in _precisions(support, goal, is_small=is_small, released=formats):
             if precision == "int8" and is_quantised_whole and "int8-full" in support.precisions:
                 precision = "int8-full"
-            # Convolutions in 8 bits are kernels of compiled engines.
             is_whole = precision == "int8-full" and is_quantised_whole
-            wanted = () if is_whole else preferred
             if engine is not None:
                 ways = [_served(plain(precision, platform), engine)]
             else:
-                compilers = _compilers(support, goal, wanted, writes=writes)
+                compilers = _compilers(support, goal, preferred, writes=writes, is_whole=is_whole)
                 ways = [compiled(precision, platform, one) for one in compilers]
             for configuration in ways:
                 rows.setdefault((configuration, engine), []).append(row)
@@ -276,9 +274,13 @@ def _precisions(
 
 
 def _compilers(
-    support: DeviceSupport, goal: Goal, preferred: Sequence[str], *, writes: bool
+    support: DeviceSupport, goal: Goal, preferred: Sequence[str], *, writes: bool, is_whole: bool
 ) -> tuple[Compiler, ...]:
-    """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
+    """Accepted compilers; unless stated, one only, since no prediction is slower compiled.
+
+    Convolutions in 8 bits are kernels of compiled engines: where PyTorch compiles none, as on
+    NVIDIA's boards, TensorRT's.
+    """
     loop = goal.engine
     if loop is not None and loop.compiler is not None:
         return ("eager",) if writes and loop.writes_by_op else (loop.compiler,)
@@ -286,4 +288,6 @@ def _compilers(
     usable = tuple(c for c in _FASTEST_FIRST if c in support.compilers)
     if accepted:
         return tuple(c for c in usable if c in accepted)
+    if is_whole:
+        return ("tensorrt",) if usable == ("eager",) and support.platform == "cuda" else usable[:1]
     return tuple(c for c in usable if c in preferred) or usable[:1]
