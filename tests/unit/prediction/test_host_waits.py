@@ -108,6 +108,15 @@ def test_later_machines_dispatch_faster_and_an_unknown_year_is_the_reference():
     np.testing.assert_allclose(host_s / host_s[1], [older, 1.0, later, 1.0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_board_dispatches_at_the_clock_of_its_own_processor(framework):
+    """Whatever its year: AGX Orin at 2.2 GHz, NX at 2.0, Nano at 1.7, beside a server's 3.4."""
+    families = ("Jetson AGX Orin", "Jetson Orin NX", "Jetson Orin Nano Super")
+    table = DeviceTable.from_devices([device(family=name, year=2024) for name in families])
+    pace = host_pace(table, framework, builtin_calibration())
+    assert pace == pytest.approx([3.4 / 2.2, 3.4 / 2.0, 3.4 / 1.7])
+
+
 def updated_by(num_launches, *, platform="cuda", optimizer="bert-adam"):
     """Products, then an update of as many small launches, whose own time is nothing beside them."""
     update = stream(64, phase=Phase.OPTIMIZER, kind=OpKind.OPTIMIZER, kernels=num_launches)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +17,7 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
 from paceline.prediction.kernel_maturity import first_years
+from paceline.shipped import shipped_rows
 
 
 def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
@@ -65,10 +69,25 @@ def host_years(devices: DeviceTable, calibration: Calibration) -> FloatArray:
 
 
 def host_pace(devices: DeviceTable, framework: str, calibration: Calibration) -> FloatArray:
-    """Time that the machines of each device take to dispatch, over the table's, (num_devices,)."""
+    """Time that the machines of each device take to dispatch, over the table's, (num_devices,).
+
+    A board has processors of its own, whose clock is known (``data/board_hosts.csv``).
+    """
     log_per_year = calibration.constants["host"]["log_per_year"]
-    pace: FloatArray = np.exp(log_per_year.get(framework, 0.0) * host_years(devices, calibration))
-    return pace
+    pace = np.exp(log_per_year.get(framework, 0.0) * host_years(devices, calibration))
+    own = [_board_pace().get(family, np.nan) for family in devices.families]
+    return np.where(np.isnan(own), pace, own)
+
+
+@cache
+def _board_pace() -> Mapping[str, float]:
+    """Of boards by their family: work in a second of the table's hosts over that of their own."""
+    work_per_s = {
+        row["family"]: float(row["clock_hz"]) * float(row["work_per_clock"])
+        for row in shipped_rows("prediction", "board_hosts.csv")
+    }
+    usual = work_per_s.pop("")
+    return {family: usual / own for family, own in work_per_s.items()}
 
 
 def dispatch_s(
