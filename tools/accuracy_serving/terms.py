@@ -27,7 +27,7 @@ import numpy as np
 from paceline.scoring.completion import completed
 from paceline.scoring.naming.serving import engine_of
 from paceline.shipped import shipped_rows
-from paceline.stack.engines import engines
+from paceline.stack.engines import engine_in, engines
 
 Z_80 = 1.2815515655446004
 #: Devices with fewer rows are not shown apart, and sources say nothing of a term.
@@ -142,6 +142,8 @@ def _term(framework: str, precision: str, device: str, step_s: float) -> tuple[s
     if vendor and is_early and precision != "fp8":
         return f"early engines, {vendor}", _level(vendor, "gpu", "served early")
     if engine is None or engine.step_s is None or engine.overlaps or math.isnan(step_s):
+        return "", 0.0
+    if engine_in(framework) is None:  # Another engine stands for what the row names.
         return "", 0.0
     return engine.name, engine.step_s
 
