@@ -541,3 +541,41 @@ def table_perceptron() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         for layer in (nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.1))
     ]
     return nn.Sequential(*layers, nn.Linear(512, 1)), (torch.zeros(2, 100),)
+
+
+class Heart(nn.Module):
+    """Twelve leads of a heart through four stages of two residual blocks each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv1d(12, 32, 15, 2, 7), nn.BatchNorm1d(32), nn.ReLU())
+        sizes = [(32, 32, 1), (32, 64, 2), (64, 128, 2), (128, 256, 2)]
+        self.stages = nn.Sequential(
+            *[b for a, w, s in sizes for b in (HeartBlock(a, w, s), HeartBlock(w, w, 1))]
+        )
+        self.head = nn.Linear(256, 5)
+
+    def forward(self, leads: torch.Tensor) -> torch.Tensor:
+        """Logits of five diagnoses."""
+        return self.head(self.stages(self.stem(leads)).mean(-1))
+
+
+class HeartBlock(nn.Module):
+    """Two convolutions over seven moments beside a way around them."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv1d(inputs, width, 7, stride, 3), nn.BatchNorm1d(width), nn.ReLU(),
+            nn.Conv1d(width, width, 7, 1, 3), nn.BatchNorm1d(width),
+        )  # fmt: skip
+        self.around = nn.Conv1d(inputs, width, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The same length, or a half of it."""
+        return torch.relu(self.layers(x) + self.around(x))
+
+
+def heart() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two recordings of 4,096 moments."""
+    return Heart(), (torch.zeros(2, 12, 4096),)
