@@ -9,6 +9,7 @@ from itertools import product
 
 from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.naming.device_words import (
+    devices_in,
     holds,
     is_slice,
     listed_names,
@@ -193,7 +194,7 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def parse_device_count(text: str) -> tuple[str, int]:
-    """Split ``h100:8`` or ``8x h100`` into name and count; no count means one.
+    """Split ``h100:8`` or ``8x h100`` into name and count; no count means one, or a machine's.
 
     Raises:
         InvalidInputError: No name, or a count of zero.
@@ -202,8 +203,11 @@ def parse_device_count(text: str) -> tuple[str, int]:
     (('h100', 8), ('rtx 3090', 1), ('l4', 4))
     >>> parse_device_count("7900xtx")
     ('7900xtx', 1)
+    >>> parse_device_count("DGX H100")
+    ('DGX H100', 8)
     """
     name, count = without_count(text)
+    count = count if count != 1 else devices_in(name)
     if not name or count < 1:
         raise InvalidInputError(
             f"`{text}` names no device, or none of it", hint="write it like `h100:8` or `rtx 3090`"

@@ -115,6 +115,13 @@ def test_a_machine_for_rent_is_told_by_what_is_in_it(name: str) -> None:
         ("8x h100", ("h100", 8)),
         ("rtx 3090", ("rtx 3090", 1)),
         (" T4 ", ("T4", 1)),
+        ("DGX-1 (8x V100 16GB)", ("V100 16GB", 8)),
+        ("Lambda Scalar [4x RTX A6000]", ("RTX A6000", 4)),
+        ("NVIDIA DGX H100", ("NVIDIA DGX H100", 8)),
+        ("DGX Station A100", ("DGX Station A100", 4)),
+        ("DGX-2", ("DGX-2", 16)),
+        ("GB200 NVL72", ("GB200 NVL72", 72)),
+        ("TPU v7x-64", ("TPU v7x Ironwood (per chip)", 32)),
     ],
 )
 def test_counts(text: str, parsed: tuple[str, int]) -> None:
@@ -145,6 +152,12 @@ def test_offers_are_found_by_key_or_type() -> None:
     with pytest.raises(UnknownNameError) as caught:
         find_offer(CATALOG, "p4d.24xl")
     assert "p4d.24xlarge" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["AMD RTX 4090", "Intel MI300X", "NVIDIA Radeon RX 7900 XTX"])
+def test_a_maker_of_other_devices_is_no_brand_of_this_one(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="no device"):
+        find_device(CATALOG, name)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "GPU", "cuda", "rocm", "mps", "tpu", "xpu", "hpu"])

@@ -95,9 +95,21 @@ def test_every_name_means_itself():
 
 
 @pytest.mark.parametrize(
+    "name", ["whisper-large-v4", "openai/whisper-large-v9", "nomic-embed-text-v3", "jamba-v7"]
+)
+def test_a_version_is_no_other_where_versions_have_entries(name):
+    with pytest.raises(UnknownNameError):
+        entry_of(name)
+
+
+def test_a_version_is_another_training_where_none_has_an_entry():
+    assert entry_of("mistral-7b-v0.3") == entry_of("mistral-7b")
+
+
+@pytest.mark.parametrize(
     ("typed", "near"),
     [("wavlm", "wavlm-large"), ("musicgen", "musicgen-medium"),
-     ("YOLO", "published_yolo:yolo26n"), ("yolov7", "yolov9"), ("yolov5x6", "yolov5x"),
+     ("YOLO", "published_yolo:yolo26n"), ("yolov6", "yolov9"), ("yolov5x6", "yolov5x"),
      ("RF-DETR", "rf-detr-medium"),
      ("qwen3-9b", "qwen3-8b"), ("mT5", "mt5-large"), ("suno/bark", "bark-coarse"),
      ("gemma 4", "gemma-4-31b"), ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"), ("RWKV-7", "rwkv7_1b5"),
@@ -171,7 +183,7 @@ def test_a_word_of_a_newcomer_means_what_users_expect(typed, entry):
     [("cnn", ("mnist-cnn", "resnet50")), ("gpt", ("gpt2", "gpt-oss-20b")),
      ("Llama 3.2", ("llama-3.2-1b", "llama-3.2-3b")), ("ChatGPT", ("gpt-oss-120b",)),
      ("transformer", ("bert-base", "gpt2")), ("PointNet++", ("published_points:pointnet",)),
-     ("YOLOv7", ("published_yolo:yolov8m",)),
+     ("YOLOv6", ("published_yolo:yolov8m",)),
      ("AlphaFold 3", ("published_folding:alphafold2_384",)),
      ("XTTS-v2", ("published_frames:tacotron2",))],
 )  # fmt: skip

@@ -83,14 +83,28 @@ def without_count(name: str) -> tuple[str, int]:
     (('H100', 8), ('h100', 8), ('A100 SXM4 40GB', 8))
     >>> without_count("7900xtx"), without_count("v3-8"), without_count("v5litepod-16")
     (('7900xtx', 1), ('TPU v3 (per chip)', 4), ('TPU v5e (per chip)', 16))
+    >>> without_count("DGX-1 (8x V100 16GB)")
+    ('V100 16GB', 8)
     """
-    if match := _COUNT.search(name):
-        return _COUNT.sub("", name, count=1).strip(), int(match["first"] or match["last"])
+    for text in (name, *(found.strip("()[] ") for found in _IN_BRACKETS.findall(name))):
+        if (match := _COUNT.search(text)) and (text == name or not is_slice(text)):
+            return _COUNT.sub("", text, count=1).strip(), int(match["first"] or match["last"])
     for device, match in _listed(name):
         stated = {key: int(number) for key, number in match.groupdict().items() if number}
         if stated:
             return device, stated.get("chips") or stated["cores"] // _CORES_PER_CHIP
     return name.strip(), 1
+
+
+def devices_in(name: str) -> int:
+    """How many devices a maker's machine of that name has; 1 where it is no machine's.
+
+    >>> devices_in("NVIDIA DGX A100 640GB"), devices_in("A100 SXM4 80GB")
+    (8, 1)
+    """
+    plain, rows = _IN_BRACKETS.sub(" ", name), read_rows("device_machines.csv")
+    counts = (int(r["devices"]) for r in rows if re.search(r["pattern"], plain, re.IGNORECASE))
+    return next(counts, 1)
 
 
 def plainer_names(name: str) -> Iterator[str]:
@@ -151,7 +165,7 @@ def has_memory(device: Device, size_bytes: float | None) -> bool:
 def _is_made_so(device: Device, words: str) -> bool:
     makers = read_rows("device_makers.csv")
     said = {m["vendor"] for m in makers if re.search(m["pattern"], words, re.IGNORECASE)}
-    return not said or device.vendor in said
+    return said <= {device.vendor}
 
 
 def _words(name: str) -> str:

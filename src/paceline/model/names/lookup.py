@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -47,6 +47,9 @@ _NUMBERED = re.compile(r"(\d+x)?\d+(\.\d+)?[bm]")
 _RESHAPED = re.compile(
     r"(patch|window|w|p)\d+|\d{3}|\d+k?x\d+|moe|eagle\d?|draft|adapter|(en|de)coder|tower"
 )
+_VERSION = re.compile(r"v\d+(\.\d+)?")
+#: A name that ends in a version.
+_VERSIONED = re.compile(r"(.+)-v\d+(?:\.\d+)?")
 #: A size as Ollama writes it; no function of a module begins with a digit.
 _TAG = re.compile(r":(?=(\d+x)?\d+(\.\d+)?b\b)", re.IGNORECASE)
 
@@ -141,8 +144,10 @@ def _trained_further(typed: str) -> str | None:
             inside, outside = parts[start : start + count], parts[:start] + parts[start + count :]
             size = _NUMBERED if start else _SIZED
             if _has(size, inside) and not _has(_NUMBERED, outside) and not _has(_RESHAPED, outside):
-                found = spelled_entry("-".join(inside))
-                if found is not None:
+                stem = "-".join(inside)
+                if _has(_VERSION, outside) and has_versions(stem):
+                    return None
+                if (found := spelled_entry(stem)) is not None:
                     return found
     return None
 
@@ -327,10 +332,32 @@ def spelled_entry(name: str) -> str | None:
     >>> spelled_entry("meta-llama/Llama-3.2-1B-Instruct"), spelled_entry("nobody/no-model")
     ('hf:llama-3.2-1b', None)
     """
-    plain = list(plainer(name))
+    plain = list(_of_its_version(plainer(name)))
     known = (zoo_entry(one) or hub_entry(one) or (_alike(one) or {}).get("entry") for one in plain)
     numbers = map(names_of("numbers").written.get, plain)
     return next(filter(None, known), None) or next(filter(None, numbers), None)
+
+
+def _of_its_version(plain: Iterable[str]) -> Iterator[str]:
+    """Spellings, down to one whose version is told apart from others by its sizes.
+
+    >>> list(_of_its_version(plainer("whisper-large-v4"))), has_versions("whisper-large")
+    (['whisper-large-v4'], True)
+    """
+    for one in plain:
+        yield one
+        if (match := _VERSIONED.fullmatch(one)) and has_versions(match[1]):
+            return
+
+
+@lru_cache(maxsize=4096)
+def has_versions(stem: str) -> bool:
+    """Whether versions of a name have entries of their own, so that another is not known by it.
+
+    >>> has_versions("whisper-large"), has_versions("mistral-7b")
+    (True, False)
+    """
+    return any((m := _VERSIONED.fullmatch(one)) and m[1] == stem for one in names_of("hub").written)
 
 
 def hub_row(plain: str) -> dict[str, str] | None:
