@@ -35,6 +35,8 @@ _SCHEMES = {
     "published_tables": "tables", "published_volumes": "volumes", "published_graphs": "messages",
     "published_series": "series", "published_fields": "fields", "published_gans": "adversarial",
     "published_classes": "classes", "published_detectors": "darknet", "published_points": "points",
+    "published_cifar": "cifar", "published_segments": "segments", "published_clips": "clips",
+    "published_upscalers": "upscalers",
 }  # fmt: skip
 
 

@@ -239,7 +239,7 @@ def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> 
     beside = (*_encoders(row["text"], rows), *_decoder(row["decoder"], workload))
     parts = [
         f"a {row['one']}: {steps} step{'s' * (steps > 1)} {_guided_words(is_guided=is_guided)}",
-        "its text encoded",
+        *(["its text encoded"] if row["text"] else []),
         "its latents decoded" if row["decoder"] else f"{row['left_out']} not counted",
     ]
     changes = "change with --denoising-steps, --guidance"

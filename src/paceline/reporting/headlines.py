@@ -111,9 +111,9 @@ def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:
     if point is None:
         return ""
     devices = f"{point.count:,}×{counted_name(device)}"
-    memory = memory_range(point.memory_interval_bytes)
+    memory, verb = memory_range(point.memory_interval_bytes), "does" if point.count == 1 else "do"
     return (
-        f"{devices} do {format_significant(point.items_per_s)} {unit}/s"
+        f"{devices} {verb} {format_significant(point.items_per_s)} {unit}/s"
         f"{_efficient(point, curve)}{_job(point)}, {memory} each."
     )
 

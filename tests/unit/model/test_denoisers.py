@@ -3,12 +3,14 @@
 import pytest
 
 from paceline.errors import PacelineError
+from paceline.model.items import as_items
 from paceline.model.names.denoisers import denoiser_of
 from paceline.model.names.lookup import entry_of
 from paceline.model.reading.load import trace_workload
 
 #: Parameters as their cards state them.
-PUBLISHED = {"PixArt-Sigma": 0.61e9, "SD3": 2.03e9, "Wan2.1-T2V-1.3B": 1.42e9}
+PUBLISHED = {"PixArt-Sigma": 0.61e9, "SD3": 2.03e9, "Wan2.1-T2V-1.3B": 1.42e9,
+             "HunyuanVideo-1.5": 8.3e9}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -46,3 +48,20 @@ def test_sizes_that_there_are_not_are_refused():
         trace_workload("denoiser:layers=2", task="train")
     with pytest.raises(PacelineError, match="no blocks"):
         trace_workload("denoiser:hidden=64", task="train")
+
+
+@pytest.mark.parametrize(
+    ("name", "patches", "unit"),
+    [("HunyuanVideo-1.5", 31 * 30 * 53, "clips"), ("AuraFlow", 64 * 64, "images")],
+)
+def test_a_family_is_asked_for_whole_items_of_its_usual_size(name, patches, unit):
+    step = trace_workload(entry_of(name), task="infer")
+    item = as_items(step, typed=name)
+    assert (step.default_seq, item.sample_unit) == (patches, unit)
+    assert item.passes[0].repeats == 50
+
+
+def test_a_denoiser_by_its_numbers_alone_is_one_step():
+    step = trace_workload("denoiser:single=1,hidden=64,heads=2,patches=96", task="infer")
+    assert step.default_seq == 96
+    assert as_items(step, typed=step.name).passes == step.passes

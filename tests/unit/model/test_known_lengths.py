@@ -12,6 +12,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, monomials
 from paceline.model.graph.store import read_workload, save_workload
 from paceline.model.lowering import lower
+from paceline.model.reading import load
 from paceline.model.reading.load import load_workload
 
 WIDTH = 8
@@ -140,3 +141,18 @@ def test_ops_that_follow_the_batch_are_refused():
 def test_a_workload_of_older_files_is_known_at_all_lengths():
     assert load_workload("gpt2").shortest_seq == 1
     assert dataclasses.replace(load_workload("gpt2"), default_seq=7).check_length(3) is None
+
+
+@pytest.mark.parametrize("model", ["gemma-3-4b", "gemma-3-27b"])
+def test_a_shipped_graph_of_one_length_is_traced_at_another(model, monkeypatch):
+    shipped, asked = load_workload(model), []
+    assert shipped.has_fixed_length
+
+    def traced(entry, request):
+        asked.append((entry, request.seq))
+        return dataclasses.replace(shipped, default_seq=request.seq)
+
+    monkeypatch.setattr(load, "_trace_entry", traced)
+    assert load_workload(model, seq=1024).default_seq == 1024
+    assert load_workload(model, seq=shipped.default_seq).default_seq == shipped.default_seq
+    assert asked == [(f"hf:{model}", 1024)]

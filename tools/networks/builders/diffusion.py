@@ -167,9 +167,9 @@ class _LinearAttention(nn.Module):
 class _SanaBlock(nn.Module):
     """Linear attention, attention to the text and a gated convolution over the picture."""
 
-    def __init__(self, width, norm):
+    def __init__(self, width, norm, head):
         super().__init__()
-        inner = int(2.5 * width)
+        inner, self.head = int(2.5 * width), head
         self.own = _LinearAttention(width, norm)
         self.q, self.kv = nn.Linear(width, width), nn.Linear(width, 2 * width)
         self.text_norms = nn.ModuleList([nn.RMSNorm(width) for _ in range(2)] if norm else [])
@@ -195,7 +195,7 @@ class _SanaBlock(nn.Module):
         q = self.q(x)
         if len(self.text_norms):
             q, k = self.text_norms[0](q), self.text_norms[1](k)
-        q, k, v = (o.view(o.shape[0], o.shape[1], -1, 112).transpose(1, 2) for o in (q, k, v))
+        q, k, v = (one.unflatten(-1, (-1, self.head)).transpose(1, 2) for one in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
 
 
@@ -207,19 +207,20 @@ class Sana(nn.Module):
         norm: Queries and keys are normalised, as SANA 1.5 does.
         width: Hidden size.
         side: Of a picture.
+        head: Width of a head that attends to the text.
     """
 
     taken = "a sample is one denoising step with guidance"
     multiple, least = _SANA_PIXELS, 2 * _SANA_PIXELS
 
-    def __init__(self, layers, norm=False, width=2240, side=1024):
+    def __init__(self, layers, norm=False, width=2240, side=1024, head=112):
         super().__init__()
         self.patch, self.head = nn.Conv2d(32, width, 1), nn.Linear(width, 32)
         self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
         self.scales = nn.Linear(width, 6 * width)
         self.caption = nn.Sequential(nn.Linear(2304, width), nn.GELU(), nn.Linear(width, width))
         self.caption_norm = nn.RMSNorm(width)
-        self.blocks = nn.ModuleList([_SanaBlock(width, norm) for _ in range(layers)])
+        self.blocks = nn.ModuleList([_SanaBlock(width, norm, head) for _ in range(layers)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.last, self.side = nn.Parameter(torch.empty(2, width)), side
 
@@ -254,6 +255,7 @@ MODELS = {
     "sd2_base": lambda: _sd2(side=64, guided=2),
     "sdxl_unet": _sdxl,
     "sdxl": lambda: _sdxl(guided=2),
+    "sana_600m": lambda: Sana(28, width=1152, head=72),
     "sana_1600m": lambda: Sana(20),
     "sana15_1600m": lambda: Sana(20, norm=True),
     "sana15_4800m": lambda: Sana(60, norm=True),

@@ -72,25 +72,38 @@ class _FeaturePyramidCell(nn.Module):
 
 
 class EfficientDet(nn.Module):
-    """EfficientDet-D0 at 512×512 (Tan et al., 2020), without choosing boxes.
+    """EfficientDet (Tan et al., 2020, table 1), without choosing boxes.
 
     Seven levels halve a side: it is a multiple of 128 (section 4.2 of the paper).
+
+    Args:
+        backbone: Number of the EfficientNet.
+        side: Of a picture.
+        width: Channels of the pyramid.
+        cells: How often it is gone through.
+        depth: Layers of both heads.
+        anchors: Boxes of a place.
+        classes: What is told apart.
     """
 
-    side, multiple = 512, 128
+    multiple = 128
 
-    def __init__(self, width=64, cells=3, anchors=9, classes=90):
+    def __init__(self, backbone, side, width, cells, depth, anchors=9, classes=90):
         super().__init__()
+        self.side = side
         from torch_networks import zoo
 
         zoo.import_torchvision()
         import timm
 
-        self.backbone = timm.create_model("efficientnet_b0", features_only=True, pretrained=False)
-        self.lateral = nn.ModuleList([nn.Conv2d(c, width, 1) for c in (40, 112, 320)])
+        self.backbone = timm.create_model(
+            f"efficientnet_b{backbone}", features_only=True, pretrained=False
+        )
+        given = self.backbone.feature_info.channels()[-3:]
+        self.lateral = nn.ModuleList([nn.Conv2d(c, width, 1) for c in given])
         self.cells = nn.ModuleList([_FeaturePyramidCell(width) for _ in range(cells)])
-        self.scores = nn.Sequential(*[_separable(width, width) for _ in range(3)])
-        self.places = nn.Sequential(*[_separable(width, width) for _ in range(3)])
+        self.scores = nn.Sequential(*[_separable(width, width) for _ in range(depth)])
+        self.places = nn.Sequential(*[_separable(width, width) for _ in range(depth)])
         self.score, self.place = (
             _separable(width, anchors * classes), _separable(width, anchors * 4)
         )  # fmt: skip
@@ -302,10 +315,19 @@ class SsdMobileNet(nn.Module):
         return [head(one) for head, one in zip(self.heads, maps)]
 
 
+#: Backbone, side, channels, cells and layers of the heads, by the number of the detector.
+_EFFICIENT_DETECTORS = (
+    (0, 512, 64, 3, 3), (1, 640, 88, 4, 3), (2, 768, 112, 5, 3), (3, 896, 160, 6, 4),
+    (4, 1024, 224, 7, 4), (5, 1280, 288, 7, 4), (6, 1280, 384, 8, 5), (6, 1536, 384, 8, 5),
+)  # fmt: skip
+
 MODELS = {
     "lenet5": LeNet,
     "ssd_mobilenet_v1": SsdMobileNet,
-    "efficientdet_d0": EfficientDet,
+    **{
+        f"efficientdet_d{n}": _made(EfficientDet, *sizes)
+        for n, sizes in enumerate(_EFFICIENT_DETECTORS)
+    },
     "unet_industrial": UNetIndustrial,
     "pixart_sigma": _made(DiffusionTransformer, 28, 1152, 16, 4608, 4096, 300, norm="none"),
     "pixart_alpha": _made(DiffusionTransformer, 28, 1152, 16, 4608, 4096, 120, norm="none"),

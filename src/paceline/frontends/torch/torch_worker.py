@@ -108,6 +108,8 @@ def report(subject, task, length=LENGTH):
 
 
 def _usual_length(subject, task):
+    if subject.usual_length:
+        return subject.usual_length
     usual = TRAINED_LENGTH if task == "train" and subject.is_generator else LENGTH
     return min(usual, subject.longest or usual)
 

@@ -171,6 +171,11 @@ class Workload:
         """Whether a pass is known at ``default_seq`` only: its operators change with the length."""
         return self.default_seq > 1 and any(not one.graph.variables[1] for one in self.passes)
 
+    def knows_length(self, seq: int) -> bool:
+        """Whether the graphs say what a length asks for; another may be traced."""
+        is_traced = not self.has_fixed_length or seq == self.default_seq
+        return is_traced and (seq >= self.shortest_seq or self.default_seq == 1)
+
     def check_length(self, seq: int) -> None:
         """Refuse a length that the graphs say nothing about.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from typing import Literal, cast
 
@@ -32,7 +33,7 @@ class Denoiser:
     """A family of diffusion models.
 
     Attributes:
-        entry: As every verb takes it.
+        entry: As every verb takes it, with as many patches as a usual item has.
         patch_pixels: Side of what one patch stands for.
         frames_per_latent: Frames that one latent frame stands for, after the first; 0 of pictures.
         usual: Width, height and frames of an item where nothing is stated.
@@ -88,10 +89,11 @@ def _rows() -> tuple[dict[str, str], ...]:
 def _family(row: dict[str, str]) -> Denoiser:
     sizes = ",".join(f"{name}={row[name]}" for name in _SIZES if row[name])
     width, height, frames = (int(row[name]) for name in ("width", "height", "frames"))
-    return Denoiser(
+    family = Denoiser(
         entry=f"denoiser:{sizes}",
         patch_pixels=int(row["patch_pixels"]),
         frames_per_latent=int(row["frames_per_latent"] or 0),
         usual=(width, height, frames),
         checkpoints=cast("Checkpoints", row["checkpoints"] or "segments"),
     )
+    return replace(family, entry=f"{family.entry},patches={family.num_patches()}")

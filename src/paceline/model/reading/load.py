@@ -16,6 +16,7 @@ from paceline.model.graph.sides import input_bytes
 from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload
 from paceline.model.names.lookup import entry_of, told_reading
+from paceline.model.names.registry import origin_of
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
 from paceline.model.names.spelling import name_key, reads_only
 from paceline.model.names.zoo_facts import ZooFacts, zoo_facts
@@ -120,6 +121,8 @@ def _of_entry(entry: str, asked: _Asked) -> Workload:
     if path is None:
         return _trace_entry(entry, asked)
     workload = _read_again(path, asked.image_size, entry, stamp_of(path))
+    if asked.seq and not workload.knows_length(asked.seq) and is_built_here(entry):
+        return _trace_entry(entry, asked)
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
 
@@ -356,7 +359,11 @@ def _meant(typed: str, workload: Workload) -> Workload:
         shown = shown.removeprefix(f"{room}:")
     if is_same:
         return replace(workload, title=typed + shown.removeprefix(name) if name in shown else shown)
-    return replace(workload, title=f"{typed} (as {shown})", reading=told_reading(typed))
+    reading = told_reading(typed)
+    if origin_of(workload.name) == "numbers":
+        reading = reading or f"`{typed}` is `{workload.name}`"
+        return replace(workload, title=typed + shown.removeprefix(workload.name), reading=reading)
+    return replace(workload, title=f"{typed} (as {shown})", reading=reading)
 
 
 def _check_side(workload: Workload, entry: str, image_size: int | None) -> None:

@@ -44,6 +44,7 @@ class Subject:
         is_fixed: Whether it is known at one length only, as the request asks.
         is_generator: Whether it writes text, token after token, and nothing encodes it first.
         longest: Most tokens that the model takes; None where nothing bounds them.
+        usual_length: Of an item where none is asked for; 0 where that is a task's.
         taken: Sizes that were not stated, as they were taken; empty where all were.
         side: Of the pictures that were asked for, where the inputs show it in another form.
         described: What one item is, where its inputs do not tell.
@@ -56,6 +57,7 @@ class Subject:
     choices = None
     is_fixed = False
     longest = None
+    usual_length = 0
     taken = ""
 
     def __init__(self, model, kind, shape=None, has_seq=None):
@@ -432,7 +434,7 @@ def _denoiser_subject(text, request):
     except (ValueError, TypeError) as error:
         raise RequestError("bad-request", str(error)) from error
     subject = job_subject(job, request)
-    subject.taken = job.taken
+    subject.taken, subject.usual_length = job.taken, job.spec["patches"]
     return subject
 
 

@@ -16,6 +16,7 @@ _DEFAULTS = {
     "double": 0, "single": 0, "parallel": 0, "cross": 0, "hidden": 1152, "heads": 16,
     "kv_heads": 0, "head_size": 0, "ffn": 0, "gated": 0, "bias": 1, "words": 256, "text": 4096,
     "channels": 64, "modulation": "own", "norm": "rms", "rotary": 1,
+    "patches": 0,
 }  # fmt: skip
 #: Of these there is at least one block.
 _BLOCKS = ("double", "single", "parallel", "cross")

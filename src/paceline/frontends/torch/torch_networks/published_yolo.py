@@ -1,10 +1,12 @@
-"""YOLOv5 and YOLOv8 to YOLO26 as their releases lay them out, on pictures of 640×640, 80 classes.
+"""YOLOv5, YOLOv7 to YOLO26 and YOLOX as their releases lay them out, on 640×640, 80 classes.
 
 Standard library and torch only. Layers, widths and depths of ultralytics/cfg/models: yolov5.yaml of
 v5, yolov8.yaml of v8, yolov9t.yaml to yolov9e.yaml of v9, yolov10n.yaml to yolov10x.yaml of v10,
 yolo11.yaml, yolo12.yaml, yolo26.yaml, and those of YOLOv8 and YOLO11 for other tasks (read
 2026-11-21 and 2026-11-22). YOLO12 has whole convolutions, as Ultralytics has it, not those in
-groups of its authors' later release.
+groups of its authors' later release. YOLOX: Ge et al. 2021, arXiv:2107.08430, table 3 (9.0 to 99.1
+million numbers). YOLOv7: Wang et al. 2022, arXiv:2207.02696, cfg/training/yolov7.yaml (37.6 million
+before it is merged).
 
 In training a loss at every place stands for the one at the places that are matched, and what is
 merged or left out later is there: both of two convolutions that are added (v9, v10) and both heads
@@ -30,9 +32,18 @@ from torch_networks.yolo_blocks import (
     inverted_bottleneck,
     nested,
     separable_half,
+    Summed,
     split,
 )
-from torch_networks.yolo_heads import Anchored, Boxes, Classes, Job, Masks, TwiceTold
+from torch_networks.yolo_heads import (
+    Anchored,
+    Boxes,
+    Classes,
+    Decoupled,
+    Job,
+    Masks,
+    TwiceTold,
+)
 
 _CHANNELS = (64, 128, 256, 512, 1024)
 _TAKEN9 = "as Ultralytics trains it, without the branch that its first release trains beside it"
@@ -190,6 +201,96 @@ def _yolo5(depth, width, is_anchored):
     head = Anchored(widths[2:]) if is_anchored else Boxes(widths[2:], False)
     plan = widths, widths[1:], stage, _half
     return Job(_joined(plan, _pool(five), head, reduced=(three, four), kernel=6))
+
+
+def _yolox(depth, width, side=640):
+    """The backbone and neck of YOLOv5; its nine middle blocks twice, its head in two branches."""
+
+    def stage(inputs, outputs, number):
+        repeats = _depth((3, 9, 9, 3)[number] if number < 4 else 3, depth)
+        return Beside(inputs, outputs, repeats, lambda w: bottleneck(w, number < 3, 1.0, 1))
+
+    widths = _widths(_CHANNELS, width, 1024)
+    three, four, five = widths[2:]
+    plan = widths, widths[1:], stage, _half
+    head = Decoupled(widths[2:], three)
+    return Job(_joined(plan, _pool(five), head, reduced=(three, four), kernel=6), side)
+
+
+class _Halves(nn.Module):
+    """Half the size: maxima beside a convolution, of a width each (MP)."""
+
+    def __init__(self, inputs, width):
+        super().__init__()
+        self.most = conv(inputs, width)
+        self.moved = nn.Sequential(conv(inputs, width), conv(width, width, 3, 2))
+
+    def forward(self, x):
+        """From [batch, inputs, height, width] to twice the width at half the size."""
+        return torch.cat((self.moved(x), self.most(F.max_pool2d(x, 2))), 1)
+
+
+def _elan(inputs, width, outputs):
+    """Two pairs of convolutions, kept after each (ELAN)."""
+    pairs = [nn.Sequential(conv(width, width, 3), conv(width, width, 3)) for _ in range(2)]
+    return Kept(conv(inputs, 2 * width), 2, pairs, conv(4 * width, outputs))
+
+
+def _elan_of_neck(inputs, width):
+    """Four convolutions of half a width, kept after each (ELAN-H)."""
+    half = width // 2
+    blocks = [conv(width if number == 0 else half, half, 3) for number in range(4)]
+    return Kept(conv(inputs, 2 * width), 2, blocks, conv(4 * width, width))
+
+
+class _PoolBeside(nn.Module):
+    """Maxima of three ranges on one way, a convolution on the other (SPPCSPC)."""
+
+    def __init__(self, inputs, width):
+        super().__init__()
+        first = (conv(inputs, width), conv(width, width, 3), conv(width, width))
+        self.first, self.aside = nn.Sequential(*first), conv(inputs, width)
+        self.last = nn.Sequential(conv(4 * width, width), conv(width, width, 3))
+        self.merge = conv(2 * width, width)
+
+    def forward(self, x):
+        """From [batch, inputs, height, width] to [batch, width, height, width]."""
+        y = self.first(x)
+        y = self.last(torch.cat([y, *(F.max_pool2d(y, k, 1, k // 2) for k in (5, 9, 13))], 1))
+        return self.merge(torch.cat((y, self.aside(x)), 1))
+
+
+class _NeckSeven(nn.Module):
+    """Levels of 512, 1024 and 512 channels merged upwards, then downwards, and widened at last."""
+
+    def __init__(self):
+        super().__init__()
+        self.narrow5, self.narrow4 = conv(512, 256), conv(256, 128)
+        self.beside4, self.beside3 = conv(1024, 256), conv(512, 128)
+        self.up4, self.up3 = _elan_of_neck(512, 256), _elan_of_neck(256, 128)
+        self.half3, self.half4 = _Halves(128, 128), _Halves(256, 256)
+        self.down4, self.down5 = _elan_of_neck(512, 256), _elan_of_neck(1024, 512)
+        made = [Summed(width, (3, 1), outputs=2 * width) for width in (128, 256, 512)]
+        self.wide = nn.ModuleList(made)
+
+    def forward(self, levels):
+        low, middle, top = levels
+        up = F.interpolate(self.narrow5(top), scale_factor=2.0)
+        middle = self.up4(torch.cat((self.beside4(middle), up), 1))
+        up = F.interpolate(self.narrow4(middle), scale_factor=2.0)
+        low = self.up3(torch.cat((self.beside3(low), up), 1))
+        middle = self.down4(torch.cat((self.half3(low), middle), 1))
+        top = self.down5(torch.cat((self.half4(middle), top), 1))
+        return [one(level) for one, level in zip(self.wide, (low, middle, top))]
+
+
+def _yolo7():
+    stem = nn.Sequential(conv(3, 32, 3), conv(32, 64, 3, 2), conv(64, 64, 3))
+    stages = [nn.Sequential(conv(64, 128, 3, 2), _elan(128, 64, 256))]
+    for inputs, width, outputs in ((256, 128, 512), (512, 256, 1024), (1024, 256, 1024)):
+        stages.append(nn.Sequential(_Halves(inputs, inputs // 2), _elan(inputs, width, outputs)))
+    backbone = _Backbone(stem, stages, _PoolBeside(1024, 512))
+    return Job(Yolo(backbone, _NeckSeven(), Anchored((256, 512, 1024))))
 
 
 def _plan8(depth, width, most):
@@ -411,7 +512,13 @@ _SIZES11 = {
     "n": (0.5, 0.25, 1024, False), "s": (0.5, 0.5, 1024, False), "m": (0.5, 1.0, 512, True),
     "l": (1.0, 1.0, 512, True), "x": (1.0, 1.5, 512, True),
 }  # fmt: skip
+_SIZESX = {
+    "tiny": (0.33, 0.375, 416), "s": (0.33, 0.5), "m": (0.67, 0.75), "l": (1.0, 1.0),
+    "x": (1.33, 1.25),
+}  # fmt: skip
 _MODELS = {
+    "yolov7": _yolo7,
+    **_sizes("yolox_", _yolox, _SIZESX),
     **_sizes("yolov5", _yolo5, {size: (*values, True) for size, values in _SIZES5.items()}),
     **_sizes("yolov5", _yolo5, {size + "u": (*values, False) for size, values in _SIZES5.items()}),
     **_sizes("yolov8", _yolo8, _SIZES8),

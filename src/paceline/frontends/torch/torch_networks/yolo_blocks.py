@@ -29,12 +29,13 @@ class Summed(nn.Module):
     In inference they are merged into the larger one, as their releases do before they run it.
     """
 
-    def __init__(self, width, kernels, groups=1):
+    def __init__(self, width, kernels, groups=1, outputs=None):
         super().__init__()
-        self.parts = nn.ModuleList([conv(width, width, k, 1, groups, False) for k in kernels])
+        made = [conv(width, outputs or width, k, 1, groups, False) for k in kernels]
+        self.parts = nn.ModuleList(made)
 
     def forward(self, x):
-        """The same shape as ``x``; in inference only the larger convolution runs."""
+        """As many places as ``x`` has; in inference only the larger convolution runs."""
         wide, narrow = self.parts
         return F.silu(wide(x) + narrow(x) if self.training else wide(x))
 

@@ -62,6 +62,45 @@ class Anchored(nn.Module):
         return scored + F.mse_loss(boxes, torch.empty_like(boxes))
 
 
+class Decoupled(nn.Module):
+    """Of every place a box, whether there is an object, and its class, by two branches (YOLOX).
+
+    Args:
+        widths: Channels of three levels.
+        inner: Channels of both branches.
+    """
+
+    def __init__(self, widths, inner):
+        super().__init__()
+        self.stems = nn.ModuleList([conv(w, inner) for w in widths])
+        self.boxes, self.scores = (
+            nn.ModuleList([_three(inner, inner, told) for _ in widths]) for told in (5, CLASSES)
+        )
+
+    def forward(self, levels):
+        """Box, object and class of every place, [batch, 85, places].
+
+        Logits in training, sigmoids of objects and classes in inference.
+
+        Args:
+            levels: Three, [batch, channels, height, width] each.
+        """
+        told = []
+        for number, stem in enumerate(self.stems):
+            x = stem(levels[number])
+            told.append(torch.cat((self.boxes[number](x), self.scores[number](x)), 1).flatten(2))
+        told = torch.cat(told, 2)
+        if self.training:
+            return told
+        return torch.cat((told[:, :4], told[:, 4:].sigmoid()), 1)
+
+    def loss(self, told):
+        """Binary cross-entropy of objects and classes, and differences of boxes."""
+        boxes, scores = told.split((4, 1 + CLASSES), 1)
+        scored = F.binary_cross_entropy_with_logits(scores, torch.empty_like(scores))
+        return scored + F.l1_loss(boxes, torch.empty_like(boxes))
+
+
 class Boxes(nn.Module):
     """Distances of the four sides in bins, and scores of the classes, of every place.
 

@@ -60,8 +60,10 @@ _BY_CHANCE = {
 _ONE_LANGUAGE = ("xmod",)
 #: Height and width of the pictures that detectors are judged on, where their configs state none:
 #: RT-DETR and D-FINE at 640 × 640, DETR and kin at 800 on the short side of a 4:3 picture, which
-#: what draws masks pads to a multiple of 32.
+#: what draws masks pads to a multiple of 32. DINOv2 learns places of 518 × 518 and is fed what its
+#: processor crops (preprocessor_config.json: 224).
 _PICTURES = {
+    "dinov2": (224, 224),
     **dict.fromkeys(("maskformer", "mask2former"), (800, 1088)),
     **dict.fromkeys(("rt_detr", "rt_detr_v2", "d_fine", "deimv2"), (640, 640)),
     **dict.fromkeys(
