@@ -156,7 +156,8 @@ class Ppo:
     The batch is the number of environments; one update sees ``32 × batch`` frames.
     """
 
-    kind, described = "features", "stacks of four frames of 84×84"
+    kind = "features"
+    described = "stacks of four frames of 84×84, 128 of each environment: a sample is all of one's"
 
     def __init__(self):
         self.model = Policy()
