@@ -68,7 +68,7 @@ class SmallResidual(nn.Module):
         is_padded: As of a block.
     """
 
-    kind, side, usual_optimizer = "image", 32, "sgd"
+    kind, side, usual_optimizer = "image", 32, "sgd-momentum"
 
     def __init__(self, depths, widths, stem, classes=10, is_before=False, is_padded=False):
         super().__init__()
