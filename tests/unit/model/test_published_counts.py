@@ -5,7 +5,7 @@ import pytest
 from paceline.model.names.lookup import entry_of
 from paceline.model.names.registry import parameters_of
 
-#: As typed, and in millions: He et al. 2015 (table 6), Zagoruyko and Komodakis 2016 (table 5), Ge et
+#: As typed, in millions: He et al. 2015 (table 6), Zagoruyko and Komodakis 2016 (table 5), Ge et
 #: al. 2021 (table 3), yolov7's log of training, Tan et al. 2020 (table 2), the model zoo of
 #: PyTorchVideo, Lim et al. 2017 (table 1), Xie et al. 2024.
 PUBLISHED = {

@@ -24,7 +24,7 @@ class _Block(nn.Module):
         width: Channels that go.
         stride: Of the first convolution.
         is_before: Whether norms and activations stand before the products.
-        is_padded: Whether the way around drops places and fills channels with zeros, else a product.
+        is_padded: Whether the way around drops places and pads channels; a product else.
     """
 
     def __init__(self, inputs, width, stride, is_before, is_padded):

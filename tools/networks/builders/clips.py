@@ -14,9 +14,7 @@ _DEPTHS = (3, 4, 6, 3)
 def _conv(inputs, outputs, kernel, stride=(1, 1, 1), is_active=True):
     padding = tuple(extent // 2 for extent in kernel)
     layers = [nn.Conv3d(inputs, outputs, kernel, stride, padding, bias=False)]
-    return nn.Sequential(
-        *layers, nn.BatchNorm3d(outputs), *([nn.ReLU(True)] if is_active else [])
-    )
+    return nn.Sequential(*layers, nn.BatchNorm3d(outputs), *([nn.ReLU(True)] if is_active else []))
 
 
 class _Bottleneck(nn.Module):

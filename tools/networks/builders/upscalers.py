@@ -1,6 +1,6 @@
 """Networks that draw a picture four times as large, on patches of 128 pixels a side.
 
-Wang et al. 2018, arXiv:1809.00219 (ESRGAN: 16,697,987 numbers of 23 blocks; Real-ESRGAN has the same
+Wang et al. 2018, arXiv:1809.00219 (ESRGAN: 16,697,987 numbers of 23 blocks; Real-ESRGAN is the same
 network); Lim et al. 2017, arXiv:1707.02921 (EDSR: 43.1 million).
 """
 

@@ -24,6 +24,7 @@ from torch_networks.yolo_blocks import (
     Kept,
     Pool,
     Scaled,
+    Summed,
     aggregated,
     area_block,
     attention_block,
@@ -32,7 +33,6 @@ from torch_networks.yolo_blocks import (
     inverted_bottleneck,
     nested,
     separable_half,
-    Summed,
     split,
 )
 from torch_networks.yolo_heads import (
