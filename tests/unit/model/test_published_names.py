@@ -61,7 +61,7 @@ def test_a_line_with_conditions_is_not_meant_by_a_name_alone():
     "typed",
     [
         "deepseek-v3.9", "deepseek-coder-33b-77b", "baichuan2-13b-77b", "chroma2",
-        "qwen-image-2", "omnigen2", "auraflow-9.5", "bertweet-base9", "hunyuanvideo-1.5",
+        "qwen-image-2", "omnigen2", "auraflow-9.5", "bertweet-base9", "hunyuanvideo-1.7",
     ],
 )  # fmt: skip
 def test_another_version_or_size_behind_a_known_name_is_not_taken_for_it(typed: str) -> None:
