@@ -30,7 +30,7 @@ from paceline.parallelism.memory.memory_fit import chance_to_fit, quantile_bytes
 
 HERE = Path(__file__).parent
 OUT = HERE / "fits_capped.csv"
-NUM_MODELS = 52
+NUM_MODELS = 104
 #: Bounds of the chances that are drawn, as `accuracy_memory.strangers` tells them apart.
 BINS = tuple(pairwise((0.005, 0.1, 0.3, 0.5, 0.7, 0.86, 0.94, 0.99, 0.9999)))
 #: Batches are drawn between those that raise a process by so much.
