@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from paceline.prediction.memory.peak import Allocator, process_memory
+from paceline.model.graph.costs import Configuration
+from paceline.prediction.memory.peak import Allocator, allocator_of, process_memory
 
 MemoryKind = Literal["allocated", "reserved", "process"]
 
@@ -37,6 +38,11 @@ def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Allocato
         return reserved
     blocks = max(reserved - added.workspace_bytes - added.slack_mid_bytes, 0.0)
     return min(blocks / (1.0 + added.fragmentation_mid_frac) + added.workspace_bytes, reserved)
+
+
+def live_bytes(process_bytes: float, configuration: Configuration) -> float:
+    """What live tensors hold of a process that runs so."""
+    return memory_of_kind(process_bytes, "allocated", platform=allocator_of(configuration))
 
 
 def interval_of_kind(

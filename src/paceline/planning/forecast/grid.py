@@ -46,8 +46,7 @@ from paceline.planning.places.configurations import (
     why_unusable,
 )
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.memory.peak import allocator_of
-from paceline.simulation.memory_kinds import memory_of_kind
+from paceline.simulation.memory_kinds import live_bytes
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
 from paceline.values import dataclass
@@ -387,7 +386,7 @@ def _memory_parts(steps: Steps, row: int, configured: ConfiguredDevices) -> Memo
     if engine is not None:
         how = replace(how, engine_kernels=engine.kernels)
     whole = float(steps.memory_mid_bytes[row])
-    live = memory_of_kind(whole, "allocated", platform=allocator_of(how))
+    live = live_bytes(whole, how)
     weights, state = (
         float(np.nan_to_num(column[row]))
         for column in (steps.parameter_bytes, steps.optimizer_state_bytes)
