@@ -46,6 +46,7 @@ from paceline.parallelism.schedule.table import (
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
 from paceline.parallelism.tensor_groups import (
+    cuts_weights,
     expert_degrees,
     tensor_groups,
     with_context,
@@ -223,8 +224,8 @@ def prepare_search(
     reach = max(fabric.even_domain, of_tables)
     experts = expert_degrees(graph, reach) if splits_model else []
     splits_layers = splits_model and not has_tables
+    cuts = splits_layers and cuts_weights(configuration)
     part_tokens = context_part_tokens if splits_model else int(seq)
-
     ways = _recomputing(configuration)
     groups: list[TensorGroup] = []
 
@@ -233,7 +234,7 @@ def prepare_search(
         group, how = groups[place // len(ways)], ways[place % len(ways)]
         return evaluated_variant(graph, how, device, points, group, calibration)
 
-    for group in tensor_groups(fabric, seq, max_tensor_degree if splits_layers else 1):
+    for group in tensor_groups(fabric, seq, max_tensor_degree if cuts else 1):
         groups.append(group)
         try:
             evaluated(len(ways) * (len(groups) - 1))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import Graph
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallelism.schedule.blocks import TensorGroup
@@ -17,6 +18,16 @@ from paceline.parallelism.split.tables import check_shared
 
 #: Most ranks that share a sequence, as in the training of Llama 3 405B.
 _MAX_CONTEXT_DEGREE = 16
+
+
+def cuts_weights(configuration: Configuration) -> bool:
+    """Whether some trainer lets tensor ranks cut the weights.
+
+    Frozen weights of few bits are stored with a scale for each block of their own order. Libraries
+    shard them whole, as FSDP does, or place layers on devices; none cuts their matrices. Source:
+    bitsandbytes, "FSDP-QLoRA"; torchao, ``NF4Tensor`` (recalled 2026-11-27).
+    """
+    return configuration.frozen_weights == "same"
 
 
 def tensor_groups(

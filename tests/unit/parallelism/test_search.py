@@ -11,6 +11,7 @@ from paceline.catalog.lookup import find_device
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
+from paceline.model.settings import read_settings
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
@@ -29,7 +30,7 @@ SMALL = "transformer:layers=8,hidden=1024,heads=8,vocab=4096,positions=1024,ffn=
 @cache
 def space(
     model: str = "gpt2", *, capacity_bytes: float = 80e9, seq: int = 1024,
-    memory_confidence: float = MEMORY_CONFIDENCE,
+    memory_confidence: float = MEMORY_CONFIDENCE, settings: str = "",
 ) -> SearchSpace:  # fmt: skip
     catalog = load_catalog()
     device = find_device(catalog, "H100 SXM5 80GB")
@@ -42,7 +43,7 @@ def space(
     graph = load_workload(model).passes[0].graph
     return prepare_search(
         graph,
-        Configuration(),
+        read_settings(settings, Configuration()),
         DeviceTable.from_devices([device]),
         fabric,
         seq=seq,
@@ -106,6 +107,18 @@ def test_experts_are_spread_where_a_model_has_them() -> None:
         assert Strategy.parse(str(strategy)) == strategy
     best = searched(prepared, num_devices=64, global_batch=256, num_best=1)[0]
     assert best.strategy.size("ep") > 1
+
+
+@pytest.mark.parametrize("model", [SMALL, "gpt2"])
+def test_weights_of_few_bits_are_sharded_or_staged_and_not_cut(model: str) -> None:
+    """As bitsandbytes and torchao store them, no trainer cuts them; whole ones it does."""
+    wide, narrow = (
+        space(model, settings=f"lora_rank=8{frozen}") for frozen in ("", ",frozen_weights=int4")
+    )
+    assert max(kind.shape.tensor for kind in wide.kinds) > 1
+    assert {kind.shape.tensor for kind in narrow.kinds} == {1}
+    strategies = searched(narrow, num_devices=8, global_batch=64, num_best=3)
+    assert all(one.strategy.size("tp") == 1 for one in strategies)
 
 
 def test_the_parts_of_a_step_stay_inside_it() -> None:

@@ -15,6 +15,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.model.names.registry import released_precisions
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.tensor_groups import cuts_weights
 from paceline.planning.forecast.forecasts import (
     AskedRanks,
     BatchWindow,
@@ -190,7 +191,11 @@ def _tensor_parallel(
     workload = question.workload
     degrees = _tensor_degrees(question)
     if question.is_training:
-        configured = [c for c in configured if c.configuration.precision in _HALF_PRECISIONS]
+        configured = [
+            c
+            for c in configured
+            if c.configuration.precision in _HALF_PRECISIONS and cuts_weights(c.configuration)
+        ]
     counts: dict[str, set[int]] = {device.name: set() for device in devices}
     for place in found.places:
         if place.links.device is not None:
