@@ -211,29 +211,27 @@ def rank_steps(
             "and a loop runs plain batches",
             hint="write --framework vllm, or name devices that it serves on",
         )
-    parts = [
-        (
-            (rows[:, None] * len(asked) + np.arange(len(asked))).ravel(),
-            _alike_steps(told, devices.take(rows), asked, calibration),
+    parts = []
+    for told, rows in passes.told_on(devices.entities):
+        alike, wanted = devices.take(rows), _asked_of_passes(told, asked)
+        found = list(
+            map(
+                partial(predict_pass, calibration=calibration, framework=told.host),
+                [told.lowered[one.name] for one, _ in wanted],
+                repeat(alike),
+                [points for _, points in wanted],
+            )
         )
-        for told, rows in passes.told_on(devices.entities)
-    ]
+        places = (rows[:, None] * len(asked) + np.arange(len(asked))).ravel()
+        parts.append((places, _steps_of(told, alike, asked, wanted, found)))
     return Steps.joined(parts, len(devices) * len(asked))
 
 
-def _alike_steps(
-    passes: RankPasses, devices: DeviceTable, asked: Lengths, calibration: Calibration | None
-) -> Steps:
-    """The same on devices whose steps hold as much."""
-    wanted = _asked_of_passes(passes, asked)
-    found = list(
-        map(
-            partial(predict_pass, calibration=calibration, framework=passes.host),
-            [passes.lowered[one.name] for one, _ in wanted],
-            repeat(devices),
-            [points for _, points in wanted],
-        )
-    )
+def _steps_of(
+    passes: RankPasses, devices: DeviceTable, asked: Lengths,
+    wanted: Sequence[tuple[Pass, Points]], found: Sequence[PassPrediction],
+) -> Steps:  # fmt: skip
+    """The steps that predicted passes make, on devices on which an engine has the same habits."""
     if passes.engine is not None:
         columns = _served(passes, passes.engine, found, asked.runs_of(passes.workload))
     elif passes.is_generation:

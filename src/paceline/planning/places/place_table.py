@@ -114,7 +114,7 @@ class PlaceTable:
             has_node_link=np.zeros(num, dtype=bool),
             is_ranked=np.zeros(num, dtype=bool),
             is_owned=np.zeros(num, dtype=bool),
-            num_machines=np.ones(num, dtype=np.int64),
+            num_machines=np.full(num, _MANY),
             is_joined=np.zeros(num, dtype=bool),
             setup_s=zeros,
             granularity_s=np.ones(num),
