@@ -35,7 +35,7 @@ def test_a_name_that_is_none_is_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("model", "board"), [
-    ("resnet50", "jetson agx orin"), ("mobilenet_v2", "jetson orin nano"),
+    ("resnet50", "jetson agx orin"), ("mobilenet_v2", "jetson xavier nx"),
 ])  # fmt: skip
 def test_convolutions_in_8_bits_run_on_boards_by_what_multiplies_them(
     run: Run, model: str, board: str
