@@ -18,6 +18,7 @@ from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
 from paceline.model.memory_table import is_weight_copy
 from paceline.model.rewrite.master_weights import with_weight_format
+from paceline.parallelism.memory.passing_weights import passing_weights
 from paceline.parallelism.memory.sharded_memory import KeptShares
 from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
@@ -56,7 +57,7 @@ class ReplayedRank:
 @lru_cache(maxsize=_MOST_KEPT)
 def replayed_rank(
     graph: Graph, configuration: Configuration, strategy: Strategy, *, batch: float, seq: float,
-    capacity_bytes: float = math.inf, varies: bool = False,
+    capacity_bytes: float = math.inf, varies: bool = False, wraps_each: bool = False,
 ) -> ReplayedRank:  # fmt: skip
     """One pass of one rank, allocation by allocation.
 
@@ -68,6 +69,8 @@ def replayed_rank(
         seq: Sequence length.
         capacity_bytes: Memory of a device.
         varies: Whether shorter sequences come before one of that length.
+        wraps_each: Whether ranks that split weights gather what lies beside repeated blocks module
+            by module.
 
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
@@ -85,6 +88,9 @@ def replayed_rank(
     added = process_memory(how.platform)
     around_bytes = added.workspace_bytes + added.context_mid_bytes
     streams = _streams(program, sharding)
+    if sharding == "zero3":
+        passing = passing_weights(program, how, wraps_each=wraps_each)
+        lived, streams = passing.beside(lived, streams)
     free = replay(lived, batch=batch, seq=seq, varies=varies, streams=streams)
     peak_bytes = free.reserved_bytes + around_bytes
     held, room_bytes = free, capacity_bytes - around_bytes

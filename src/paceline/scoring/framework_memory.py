@@ -6,8 +6,10 @@ import math
 from dataclasses import replace
 from typing import cast
 
+from paceline.catalog.entities import Link
 from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import OptimizerKernel, Peaks, TrainingFormat
+from paceline.parallelism.collectives.communicators import communicator_bytes
 from paceline.parallelism.memory.memory_fit import (
     bound_bytes,
     chance_to_fit,
@@ -20,7 +22,7 @@ from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
-from paceline.simulation.job import Job
+from paceline.simulation.job import Job, software_of
 from paceline.simulation.memory_kinds import MemoryKind, interval_of_kind, memory_of_kind
 from paceline.values import dataclass
 
@@ -103,11 +105,12 @@ def _planned_memory(cell: Cell, steps: Steps) -> RankMemory:
     return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
 
 
-def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
+def shown_memory(cell: Cell, job: Job, steps: Steps, link: Link | None) -> RankMemory:
     """What the tool of a row shows of a process: its live blocks, its segments, or all of it.
 
     Where the row says how it was trained, its allocations are replayed: segments stay that a
-    process does not need, as long as the device has room.
+    process does not need, as long as the device has room. A driver shows buffers of collectives,
+    too, which ``link`` between devices asks for.
     """
     kind, platform = _KINDS.get(cell.row.memory_kind, "process"), job.how.platform
     planned = _planned_memory(cell, steps)
@@ -117,6 +120,8 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
     if kind != "allocated" and cell.row.trainer and can_replay(job.how, job.strategy):
         live = memory_of_kind(planned.mid_bytes, "allocated", platform=platform)
         around = mid - memory_of_kind(planned.mid_bytes, "reserved", platform=platform)
+        if kind == "process":
+            around += communicator_bytes(cell.row.num_devices, link)
         shown = shown.scaled((live * _held_frac(cell, job) + around) / mid)
     if cell.row.memory_rank == "last":
         last_frac = float(steps.last_memory_frac[0])
@@ -131,6 +136,7 @@ def _held_frac(cell: Cell, job: Job) -> float:
     return replayed_rank(
         job.workload.passes[0].graph, job.configuration, job.strategy, batch=job.batch,
         seq=float(job.length), capacity_bytes=capacity_bytes, varies=cell.row.lengths == "vary",
+        wraps_each=software_of(job).wraps_each,
     ).held_frac  # fmt: skip
 
 
