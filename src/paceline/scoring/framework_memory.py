@@ -116,13 +116,14 @@ def shown_memory(cell: Cell, job: Job, steps: Steps, link: Link | None) -> RankM
     planned = _planned_memory(cell, steps)
     process = (planned.low_bytes, planned.mid_bytes, planned.high_bytes)
     low, mid, high = interval_of_kind(process, kind, platform=platform)
-    shown = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high)
+    shown, held = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high), mid
     if kind != "allocated" and cell.row.trainer and can_replay(job.how, job.strategy):
         live = memory_of_kind(planned.mid_bytes, "allocated", platform=platform)
         around = mid - memory_of_kind(planned.mid_bytes, "reserved", platform=platform)
-        if kind == "process":
-            around += communicator_bytes(cell.row.num_devices, link)
-        shown = shown.scaled((live * _held_frac(cell, job) + around) / mid)
+        held = live * _held_frac(cell, job) + around
+    if kind == "process":
+        held += sum(communicator_bytes(axis.size, link) for axis in job.strategy.mesh)
+    shown = shown.scaled(held / mid)
     if cell.row.memory_rank == "last":
         last_frac = float(steps.last_memory_frac[0])
         shown = shown.scaled(1.0 if math.isnan(last_frac) else last_frac)
