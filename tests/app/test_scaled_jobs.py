@@ -8,9 +8,11 @@ import pytest
 
 from paceline import plan, scale
 from paceline.app.requests.scaling import Scaling
-from paceline.reporting.screens.scaling import scaling_markdown, scaling_text
+from paceline.reporting.headlines import scaled_headline
+from paceline.reporting.screens.scaling import ItemRate, scaling_markdown, scaling_text
 
 DAY = "2026-11-20"
+IMAGES = ItemRate(unit="images")
 LAB = """
 [[machines]]
 name = "lab"
@@ -48,17 +50,50 @@ def test_a_stated_job_is_no_assumption() -> None:
 def test_a_curve_shows_memory_and_what_is_lost_at_every_width(width: int) -> None:
     found = scale("resnet50", device="a100", counts=(1, 8), batch=64, as_of=DAY)
     assert isinstance(found, Scaling)
-    text = scaling_text("title", (), found.curve, "images", width=width)
+    text = scaling_text("title", (), found.curve, IMAGES, width=width)
     told = ("strategy", "time", "cost USD", "memory", "exposed comm.", "lost to")
     assert all(title in text for title in told)
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("model", "seq", "unit"),
+    [("gpt2", 1024, "tokens"), ("transformer:layers=4,hidden=512,heads=8", 256, "tokens"),
+     ("bert-base", None, "sequences")],
+)  # fmt: skip
+def test_what_writes_is_scaled_in_tokens(model: str, seq: int | None, unit: str) -> None:
+    found = scale(model, device="a100", counts=(1, 2), batch=8, seq=seq, as_of=DAY)
+    assert isinstance(found, Scaling)
+    rate = ItemRate(unit=found.rate_unit, per_item=found.samples_per_item)
+    assert (rate.unit, rate.per_item) == (unit, 1 if seq is None else seq)
+    knee = found.curve.points[-1]
+    head = scaled_headline(found.device, found.curve, rate)
+    text = scaling_text("title", (), found.curve, rate)
+    assert rate.text(knee.items_per_s) in head
+    assert f" {unit}/s" in head
+    assert f" {unit}/s " in text
+    assert rate.range_of(knee.items_per_s_interval).mid == pytest.approx(
+        knee.items_per_s * rate.per_item
+    )
+
+
+@pytest.mark.parametrize("model", ["resnet18", "gpt2"])
+def test_one_count_is_compared_with_nothing(model: str) -> None:
+    found = scale(model, device="a100", counts=(4,), batch=8, as_of=DAY)
+    assert isinstance(found, Scaling)
+    for text in (
+        scaling_text("title", (), found.curve, IMAGES),
+        scaling_markdown("title", (), found.curve, IMAGES),
+    ):
+        assert "efficiency" not in text
+        assert "knee" not in text.lower()
 
 
 def test_counts_that_do_not_work_are_told_in_markdown_too() -> None:
     found = scale("resnet50", device="a100", counts=(1, 999_999), as_of=DAY)
     assert isinstance(found, Scaling)
     assert found.curve.rejected
-    written = scaling_markdown("title", (), found.curve, "images")
+    written = scaling_markdown("title", (), found.curve, IMAGES)
     assert all(reason in written for _, reason in found.curve.rejected)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
     from paceline.planning.forecast.grid import GridCell, PredictionGrid
     from paceline.planning.forecast.services import ServiceCell
+    from paceline.reporting.screens.scaling import ItemRate
 
 
 def predicted_headline(grid: PredictionGrid) -> str:
@@ -101,7 +102,7 @@ def _seen(cell: ServiceCell) -> str:
     return f"{first} to the first token and {token} per token"
 
 
-def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:
+def scaled_headline(device: str, curve: ScalingCurve, rate: ItemRate) -> str:
     """What the count at the knee does, in one sentence.
 
     Such as ``64×A100 do 39,210 images/s (84 % efficient): the job takes 49 min for 180 USD, 5 GB
@@ -113,7 +114,7 @@ def scaled_headline(device: str, curve: ScalingCurve, unit: str) -> str:
     devices = f"{point.count:,}×{counted_name(device)}"
     memory, verb = memory_range(point.memory_interval_bytes), "does" if point.count == 1 else "do"
     return (
-        f"{devices} {verb} {format_significant(point.items_per_s)} {unit}/s"
+        f"{devices} {verb} {rate.text(point.items_per_s)} {rate.unit}/s"
         f"{_efficient(point, curve)}{_job(point)}, {memory} each."
     )
 

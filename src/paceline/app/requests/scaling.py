@@ -77,6 +77,8 @@ class Scaling:
         device: ``Device.name``.
         offer: ``Offer.name`` of the machines.
         sample_unit: What a batch item is.
+        rate_unit: What throughput is printed in: tokens of language models.
+        samples_per_item: How many of them one batch item counts for.
         assumptions: Printed first, one sentence each.
         curve: One point per count, and the knee.
     """
@@ -86,6 +88,8 @@ class Scaling:
     device: str
     offer: str
     sample_unit: str
+    rate_unit: str
+    samples_per_item: float
     assumptions: tuple[str, ...]
     curve: ScalingCurve
 
@@ -216,6 +220,8 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         device=place.device.name,
         offer=place.offer.name,
         sample_unit=workload.sample_unit if amount.amount.samples_per_item == 1 else "sequences",
+        rate_unit=workload.sample_unit,
+        samples_per_item=amount.amount.samples_per_item,
         assumptions=(
             *filter(None, (amount.assumption, question.batch_words(workload, curve))),
             *place.assumptions(workload, question, question.length(workload)),

@@ -65,7 +65,7 @@ def scale(*, counts: str, **asked: Any) -> Answer:
 
 def _answer(found: Scaling | Beside) -> Answer:
     from paceline.reporting.headlines import scaled_headline
-    from paceline.reporting.screens.scaling import scaling_markdown, scaling_text
+    from paceline.reporting.screens.scaling import ItemRate, scaling_markdown, scaling_text
     from paceline.reporting.screens.unequal import unequal_markdown, unequal_text
 
     training, unit = f"{found.title} · training", found.sample_unit
@@ -77,8 +77,9 @@ def _answer(found: Scaling | Beside) -> Answer:
             text=lambda width: unequal_text(*step, width=width),
             markdown=partial(unequal_markdown, *step),
         )
-    curve = (f"{training} · {found.device}", found.assumptions, found.curve, unit)
-    head = scaled_headline(found.device, found.curve, unit)
+    rate = ItemRate(unit=found.rate_unit, per_item=found.samples_per_item)
+    curve = (f"{training} · {found.device}", found.assumptions, found.curve, rate)
+    head = scaled_headline(found.device, found.curve, rate)
     return Answer(
         kind="scaling",
         value=found,

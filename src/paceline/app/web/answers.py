@@ -132,6 +132,7 @@ class Answers:
         from paceline.app.api.planning import scale
         from paceline.app.requests.scaling import Scaling
         from paceline.reporting.pages.changes import scaling_page
+        from paceline.reporting.screens.scaling import ItemRate
 
         first, given = self._first(question), question.keywords()
         work = {name: given[name] for name in ("samples", "epochs", "tokens") if name in given}
@@ -140,7 +141,8 @@ class Answers:
             precision=first.precision, as_of=self._facts.as_of, **work, **self._shared(question),
         )  # fmt: skip
         assert isinstance(found, Scaling)
-        return scaling_page(found.title, found.assumptions, found.curve, found.sample_unit)
+        rate = ItemRate(unit=found.rate_unit, per_item=found.samples_per_item)
+        return scaling_page(found.title, found.assumptions, found.curve, found.sample_unit, rate)
 
     def _deadlines(self, question: Question) -> Page:
         from paceline.reporting.pages.changes import deadlines_page

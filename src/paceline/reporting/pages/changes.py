@@ -10,7 +10,7 @@ from paceline.reporting.charts.changes import curve_chart, deadline_chart, load_
 from paceline.reporting.figures import chance, duration_range, memory_share, number_range, usd_range
 from paceline.reporting.pages.page import Page, Section
 from paceline.reporting.screens.plans import headline, how_in_full, machine_name, workload_line
-from paceline.reporting.screens.scaling import left_out, scaling_table
+from paceline.reporting.screens.scaling import ItemRate, left_out, scaling_table
 from paceline.reporting.tables import ABSENT, Table, header
 from paceline.units import format_duration, format_percent, format_significant, format_usd
 
@@ -75,12 +75,14 @@ def load_section(plan: PlanFile) -> Section | None:
     )
 
 
-def scaling_page(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> Page:
+def scaling_page(
+    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, rate: ItemRate
+) -> Page:
     """A scaling curve with its knee."""
     section = Section(
         title="More devices",
         charts=(curve_chart(curve, unit),),
-        table=scaling_table(curve, unit),
+        table=scaling_table(curve, rate),
         lines=tuple(left_out(curve)),
     )
     return Page(title=title, subtitle="", tiles=(), sections=(section,), sources=tuple(assumptions))

@@ -10,10 +10,10 @@ from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
 from paceline.reporting.figures import duration_range, memory_range, number_range, usd_range
 from paceline.reporting.tables import ABSENT, Table, continued_table, header, markdown_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_duration, format_percent, format_significant
+from paceline.units import format_count, format_duration, format_percent, format_significant
+from paceline.values import dataclass
 
-#: The column that is the last of the table, and lines below it where there is little room.
-_LOST_TO = 9
+_MILLION = 1e6
 _LOSSES = {
     "collective": "communication",
     "batch floor": "too small batches",
@@ -21,19 +21,44 @@ _LOSSES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRate:
+    """What a throughput is printed in.
+
+    Attributes:
+        unit: Such as ``images``; tokens of language models.
+        per_item: How many of them one item of a batch counts for: the tokens of a sequence.
+    """
+
+    unit: str
+    per_item: float = 1.0
+
+    def text(self, items_per_s: float) -> str:
+        """Units per second, such as ``39,210`` and ``1.79 M``."""
+        figure = items_per_s * self.per_item
+        return format_significant(figure) if figure < _MILLION else format_count(figure)
+
+    def range_of(self, items_per_s: Interval) -> Interval:
+        """Units per second with their interval."""
+        ends = (items_per_s.low, items_per_s.mid, items_per_s.high)
+        low, mid, high = (end * self.per_item for end in ends)
+        return Interval(low=low, mid=mid, high=high)
+
+
 def scaling_text(
-    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, width: int = 100,
-    head: str = "",
+    title: str, assumptions: Sequence[str], curve: ScalingCurve, rate: ItemRate, *,
+    width: int = 100, head: str = "",
 ) -> str:  # fmt: skip
     """The curve as text, with the knee and the counts that do not work, below a sentence."""
+    table = scaling_table(curve, rate)
     blocks = (
         "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)),
         "\n".join((title, *labelled("assumed", assumptions, width))),
-        continued_table(scaling_table(curve, unit).of_columns(range(_LOST_TO)), width=width),
+        continued_table(table.of_columns(range(len(table.columns) - 1)), width=width),
         "\n".join(
             (
                 *labelled("lost to", _lost_to(curve), width),
-                *labelled("knee", (curve.reason,), width),
+                *labelled("knee", (curve.reason,) if _compares(curve) else (), width),
                 *labelled("left out", left_out(curve), width),
             )
         ),
@@ -42,21 +67,24 @@ def scaling_text(
 
 
 def scaling_markdown(
-    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, head: str = ""
+    title: str, assumptions: Sequence[str], curve: ScalingCurve, rate: ItemRate, *, head: str = ""
 ) -> str:
     """The curve as Markdown."""
     notes = "\n".join(f"- {note}" for note in assumptions)
     missing = "\n".join(f"- {note}" for note in left_out(curve))
-    table = markdown_table(scaling_table(curve, unit))
-    blocks = (f"# {title}", head, notes, table, f"Knee: {curve.reason}", missing)
+    table = markdown_table(scaling_table(curve, rate))
+    knee = f"Knee: {curve.reason}" if _compares(curve) else ""
+    blocks = (f"# {title}", head, notes, table, knee, missing)
     return "\n\n".join(filter(None, blocks))
 
 
-def scaling_table(curve: ScalingCurve, unit: str) -> Table:
-    """One row per device count; the knee carries a remark."""
+def scaling_table(curve: ScalingCurve, rate: ItemRate) -> Table:
+    """One row per device count, with an efficiency where counts are compared."""
+    compares = _compares(curve)
+    efficiency = " | efficiency >" if compares else ""
     return Table(
         columns=header(
-            f"devices > | strategy | batch > | {unit}/s > | efficiency > | time > | cost USD >"
+            f"devices > | strategy | batch > | {rate.unit}/s >{efficiency} | time > | cost USD >"
             " | memory > | exposed comm. > | lost to"
         ),
         rows=tuple(
@@ -64,8 +92,8 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
                 str(point.count),
                 point.strategy,
                 str(point.global_batch),
-                _rate(point),
-                format_percent(point.efficiency_frac),
+                _rate(point, rate),
+                *((format_percent(point.efficiency_frac),) if compares else ()),
                 _or_absent(duration_range, point.time_interval_s),
                 _or_absent(usd_range, point.cost_interval_usd),
                 memory_range(point.memory_interval_bytes),
@@ -77,20 +105,31 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
     )
 
 
+def _devices(counts: Sequence[str]) -> str:
+    return f"{', '.join(counts)} {'device' if list(counts) == ['1'] else 'devices'}"
+
+
+def _compares(curve: ScalingCurve) -> bool:
+    """Whether there is another count that one can be efficient against."""
+    return len(curve.points) > 1
+
+
 def _lost_to(curve: ScalingCurve) -> list[str]:
     """What costs most at which counts, a sentence for each; nothing where nothing is lost."""
     counts: dict[str, list[str]] = {}
     for point in curve.points:
         if point.limit != "nothing":
             counts.setdefault(_LOSSES[point.limit], []).append(f"{point.count:,}")
-    return [f"{what} at {', '.join(same)} devices" for what, same in counts.items()]
+    if not _compares(curve):
+        return list(counts)
+    return [f"{what} at {_devices(same)}" for what, same in counts.items()]
 
 
-def _rate(point: ScalingPoint) -> str:
+def _rate(point: ScalingPoint, rate: ItemRate) -> str:
     """Throughput; its interval is that of the time, and stands there where a time is known."""
     if point.time_s is None:
-        return number_range(point.items_per_s_interval)
-    return format_significant(point.items_per_s)
+        return number_range(rate.range_of(point.items_per_s_interval))
+    return rate.text(point.items_per_s)
 
 
 def _or_absent(words: Callable[[Interval], str], figure: Interval | None) -> str:
@@ -102,4 +141,4 @@ def left_out(curve: ScalingCurve) -> list[str]:
     counts: dict[str, list[str]] = {}
     for count, reason in curve.rejected:
         counts.setdefault(reason, []).append(f"{count:,}")
-    return [f"{', '.join(same)} devices: {reason}" for reason, same in counts.items()]
+    return [f"{_devices(same)}: {reason}" for reason, same in counts.items()]
