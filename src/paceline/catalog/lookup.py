@@ -30,6 +30,7 @@ _NOISE = re.compile(
 )
 #: Gigabytes without their unit, as in ``a100-40``.
 _BARE_SIZE = re.compile(r"(?<=[\s-])(\d{1,3})$")
+_LAPTOP = "laptop"
 _REMARK = re.compile(r"\s*\([^)]*\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b")
 _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
@@ -114,7 +115,8 @@ def _cut_so(catalog: Catalog, whole: str, name: str) -> Device:
 def _means(catalog: Catalog, name: str) -> tuple[Device, ...]:
     """What published names say that it is, or the first plainer spelling that is a device's.
 
-    All else that ``name`` says (its maker, memory, form) must hold for it.
+    All else that ``name`` says (its maker, memory, form) must hold for it. What only laptops have
+    is theirs without that word: `RTX A3000`.
     """
     if is_slice(name):
         return ()
@@ -124,7 +126,7 @@ def _means(catalog: Catalog, name: str) -> tuple[Device, ...]:
     for spelling in plainer_names(name):
         if found := tuple(d for d in _spelled(catalog, spelling) if holds(d, name)):
             return found
-    return ()
+    return () if name.lower().endswith(_LAPTOP) else _means(catalog, f"{name} {_LAPTOP}")
 
 
 def _spelled(catalog: Catalog, name: str) -> tuple[Device, ...]:
@@ -154,6 +156,7 @@ def _no_device(catalog: Catalog, name: str) -> UnknownNameError:
 def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
     """The one family whose name has all of these words, where they hold a number or follow.
 
+    Of several the one whose name is in all the others': `RTX PRO 4000` is not the SFF.
     A remark alone is no name: `EPYC 7742 (Rome, DGX A100)` is the processor of that machine.
     """
     wanted = _words(name)
@@ -169,8 +172,17 @@ def _worded(catalog: Catalog, name: str) -> tuple[Device, ...]:
         or any(phrase in f" {' '.join(_words(one))} " for one in (device.family, device.name))
     ]
     # A number with a letter behind it is another device: 8380 is no 8380H.
-    whole = [one for one in found if set(wanted) <= set(f"{one.family} {one.name}".lower().split())]
-    return next((kept for kept in map(tuple, (found, whole)) if _is_one_family(kept)), ())
+    whole = [
+        one for one in found
+        if set(wanted) <= set(re.split(r"[\s-]+", f"{one.family} {one.name}".lower()))
+    ]  # fmt: skip
+    families = [set(_words(one.family)) for one in whole]
+    plainest = [
+        one for one in whole
+        if all(set(_words(one.family)) <= other for other in families)
+    ]  # fmt: skip
+    sets = map(tuple, (found, whole, plainest))
+    return next((kept for kept in sets if _is_one_family(kept)), ())
 
 
 def _is_one_family(devices: tuple[Device, ...]) -> bool:

@@ -232,3 +232,25 @@ def test_a_slice_is_of_the_variant_that_has_it(typed: str, whole: str) -> None:
 def test_a_slice_that_a_device_has_not_is_refused(typed: str) -> None:
     with pytest.raises(UnknownNameError):
         find_device(CATALOG, typed)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("RTX PRO 4000", "RTX PRO 4000 Blackwell"),
+        ("RTX PRO 6000 Max-Q", "RTX PRO 6000 Blackwell Max-Q"),
+        ("RTX A3000", "RTX A3000 Laptop"),
+        ("RTX 3500 Ada", "RTX 3500 Laptop Ada"),
+        ("RTX A2000", "RTX A2000"),
+    ],
+)
+def test_a_name_that_leaves_words_out_is_the_plainest_device_that_has_it(
+    name: str, device: str
+) -> None:
+    assert find_device(load_catalog(), name).name == device
+
+
+@pytest.mark.parametrize("name", ["RTX PRO", "RTX PRO 3000", "RTX 4095", "Ryzen 7", "AMD RTX 4090"])
+def test_words_that_no_device_or_many_have_are_refused(name: str) -> None:
+    with pytest.raises(UnknownNameError):
+        find_device(load_catalog(), name)

@@ -41,7 +41,7 @@ def test_a_clip_is_labelled_as_a_whole():
     """ViT-B on 8 × 14 × 14 patches of 16 × 3 × 2 × 16 numbers, at 2 FLOP a weight and patch."""
     workload = trace_here("hf:videomae-base", task="infer")
     (one,) = workload.passes
-    assert (workload.sample_unit, workload.input_description) == ("samples", "16 frames of 224×224")
+    assert (workload.sample_unit, workload.input_description) == ("clips", "16 frames of 224×224")
     weights = 12 * 12 * 768**2
     assert flop_of(one.graph, OpKind.MATMUL, 1, 1) == pytest.approx(2 * weights * 1568, rel=0.01)
 
@@ -69,7 +69,7 @@ def test_a_sound_is_told_by_its_frames_and_has_no_length():
     workload = trace_here("hf:parakeet-ctc-0.6b", task="infer")
     assert workload.default_seq == 1
     assert workload.input_description == "10 s of sound (1000 frames of 80)"
-    assert workload.sample_unit == "samples"
+    assert workload.sample_unit == "recordings"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,11 @@ class SlowFast(nn.Module):
         self.told = nn.ModuleList([_conv(w, 2 * w, (7, 1, 1), (4, 1, 1)) for w in widths])
         self.head = nn.Sequential(nn.Dropout(0.5), nn.Linear(2048 + 256 * has_fast, 400))
 
+    @property
+    def described(self):
+        """Frames of the faster way, as printed."""
+        return "%d frames of 224×224" % (32 if self.fast else 8)
+
     def inputs(self, batch):
         """Frames of both ways."""
         frames = (8, 32) if self.fast else (8,)

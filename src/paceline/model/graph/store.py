@@ -24,7 +24,7 @@ from paceline.model.graph.columns import read, steps, written
 from paceline.model.graph.graph import Graph, IntArray
 from paceline.model.graph.packing import pack, unpack
 from paceline.model.graph.sides import Sides, input_bytes
-from paceline.model.graph.workload import Pass, ReferenceJob, Workload
+from paceline.model.graph.workload import Pass, ReferenceJob, Workload, unit_of_item
 from paceline.writing import whole_file
 
 FORMAT_VERSION = 4
@@ -128,6 +128,7 @@ def _workload(members: Mapping[str, bytes], side: int | None) -> Workload:
     passes = tuple([_pass(columns, one, position) for one in header["passes"]])
     job = header["reference_job"]
     fields = {f.name: header[f.name] for f in dataclasses.fields(Workload) if f.name in header}
+    fields["sample_unit"] = unit_of_item(fields["sample_unit"], fields["input_description"])
     workload = Workload(
         **{**fields, "passes": passes, "reference_job": ReferenceJob(**job) if job else None}
     )

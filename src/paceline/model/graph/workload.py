@@ -6,6 +6,7 @@ networks; reinforcement learning rolls out and then updates. Each is passes × r
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -16,7 +17,27 @@ from paceline.model.graph.kinds import OpKind
 from paceline.values import dataclass
 
 Task = Literal["train", "infer"]
-SampleUnit = Literal["images", "clips", "tokens", "sequences", "samples", "seconds of sound"]
+SampleUnit = Literal[
+    "images", "clips", "volumes", "molecules", "recordings", "windows",
+    "tokens", "sequences", "samples", "seconds of sound",
+]  # fmt: skip
+#: What one item is called, by how its description begins.
+_CALLED: tuple[tuple[str, SampleUnit], ...] = (
+    (r"pictures of", "images"), (r"\d+ frames of", "clips"), (r"volumes of", "volumes"),
+    (r"molecules of", "molecules"), (r"[\d.]+ s of sound", "recordings"),
+    (r"windows of", "windows"),
+)  # fmt: skip
+
+
+def unit_of_item(unit: SampleUnit, description: str) -> SampleUnit:
+    """What a person calls an item that is only known as a sample, by its description.
+
+    >>> unit_of_item("samples", "16 frames of 224×224"), unit_of_item("tokens", "tokens")
+    ('clips', 'tokens')
+    """
+    if unit != "samples":
+        return unit
+    return next((name for start, name in _CALLED if re.match(start, description)), unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from paceline.model.graph.graph import Graph
 from paceline.model.graph.polynomial import GrowthError
 from paceline.model.graph.sides import input_bytes
 from paceline.model.graph.store import read_workload
-from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload
+from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload, unit_of_item
 from paceline.model.names.lookup import entry_of, told_reading
 from paceline.model.names.registry import origin_of
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
@@ -239,7 +239,10 @@ def workload_from_report(
         title=facts.title if facts else _title(entry, str(report.get("taken") or "")),
         task=task,
         passes=passes,
-        sample_unit=_unit(facts, kind, generates=any(one.name == "decode" for one in passes)),
+        sample_unit=unit_of_item(
+            _unit(facts, kind, generates=any(one.name == "decode" for one in passes)),
+            str(report["input"]),
+        ),
         default_seq=default_seq,
         sample_bytes=_sample_bytes(report, graphs[0], default_seq),
         num_parameters=int(report["num_parameters"]),
