@@ -148,3 +148,31 @@ def test_what_is_stated_later_is_the_buyers() -> None:
     by_name = {figure.name: figure for figure in longer.figures}
     assert by_name["horizon"].source == "stated by the buyer"
     assert by_name["utilisation"].source == "assumed (--utilisation)"
+
+
+@pytest.mark.parametrize("text", ["1x rtx pro 6000 blackwell server", "8x a100 pcie 80gb"])
+def test_a_device_is_held_against_the_cheapest_of_its_family_that_holds_as_much(text: str) -> None:
+    today = date(2026, 11, 20)
+    name, count = parse_device_count(text)
+    device = find_device(CATALOG, name)
+    offer = next(
+        one for one in CATALOG.offers
+        if one.name == purchase_of_devices(
+            text, CATALOG, today=today, price_usd=1e5
+        ).rent_offer
+    )  # fmt: skip
+    rented = find_device(CATALOG, offer.device_name or "")
+    assert rented.family == device.family
+    assert (rented.memory_bytes or 0) >= (device.memory_bytes or 0)
+    for one in filter_offers(CATALOG, OfferFilter(device=device.name), today=today):
+        each = (one.usd_per_hour or math.inf) / one.num_devices
+        whole = (offer.usd_per_hour or math.inf) / offer.num_devices
+        assert one.num_devices < 1 or whole * count <= math.ceil(count / one.num_devices) * (
+            each * one.num_devices
+        ) * (1 + 1e-9)
+
+
+def test_a_reading_of_a_purchase_is_told() -> None:
+    bought = purchase_of_devices("2x a100 80gb", CATALOG, today=date(2026, 11, 20), price_usd=1e5)
+    assert "PCIe" in bought.title
+    assert "others" in bought.title

@@ -7,7 +7,7 @@ from datetime import date
 
 from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.filters import OfferFilter, filter_offers
-from paceline.catalog.lookup import find_device, find_offer, parse_device_count
+from paceline.catalog.lookup import find_device, find_offer, parse_device_count, variant_note
 from paceline.errors import MissingFactError
 from paceline.planning.decisions.purchase import Purchase
 from paceline.planning.places.own_machines import ELECTRICITY_REGION, is_part, machine_power_w
@@ -54,7 +54,7 @@ def purchase_of_devices(
             f"the rated power of {device.name} is not known", hint="state it in a purchase file"
         )
     return Purchase(
-        title=f"{count}×{device.name}",
+        title=f"{count}×{device.name}{_reading(catalog, name, device)}",
         price_usd=_price_usd(device, count) if price_usd is None else price_usd,
         busy_power_w=power_w,
         utilisation_frac=_UTILISATION_FRAC,
@@ -70,6 +70,11 @@ def purchase_of_devices(
             "months": "assumed (--months)",
         },
     )
+
+
+def _reading(catalog: Catalog, name: str, device: Device) -> str:
+    note = variant_note(catalog, name, device)
+    return f" (assumed: {note})" if note else ""
 
 
 def _price_usd(device: Device, count: int) -> float:
@@ -103,8 +108,17 @@ def _price_source(device: Device, count: int) -> str:
 
 
 def _offers(catalog: Catalog, device: Device, today: date) -> list[Offer]:
-    conditions = OfferFilter(device=device.name)
-    found = [one for one in filter_offers(catalog, conditions, today=today) if not is_part(one)]
+    """Of the device, and of others of its family that hold as much: they would do its work."""
+    names = [
+        one.name for one in catalog.devices
+        if one.family == device.family and (one.memory_bytes or 0) >= (device.memory_bytes or 0)
+    ]  # fmt: skip
+    found = [
+        offer
+        for name in names
+        for offer in filter_offers(catalog, OfferFilter(device=name), today=today)
+        if not is_part(offer)
+    ]
     if not found:
         raise MissingFactError(
             f"no offer with {device.name} has a price of the last twelve months",
