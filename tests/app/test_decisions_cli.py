@@ -111,7 +111,7 @@ def test_feed_names_the_limit_and_the_remedies(capsys: pytest.CaptureFixture[str
         ["bill", "aws/p4d.24xlarge", "soon"],
         ["bill", "aws/p4d.24xlarge", "1h", "--nodes", "0"],
         ["bill", "aws/p4d.24xlarge", "1h", "--term", "barter"],
-        ["bill", "aws/p4d.24xlarge", "1h", "--term", "reserved-1y"],
+        ["bill", "lambda/gpu_8x_a100", "1h", "--term", "reserved-1y"],
         ["feed", "imagenet", "--measured", "0"],
         ["feed", "holograms"],
         ["feed", "imagenet", "--cores", "0"],

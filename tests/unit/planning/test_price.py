@@ -74,7 +74,9 @@ def test_spot_needs_checkpoints_and_pays_for_interruptions() -> None:
 
 def test_reserved_terms_need_a_known_discount() -> None:
     with pytest.raises(MissingFactError):
-        rental_terms(P4D, term="reserved-1y", today=TODAY)
+        rental_terms(find_offer(CATALOG, "lambda/gpu_8x_a100"), term="reserved-1y", today=TODAY)
+    g5 = rental_terms(find_offer(CATALOG, "aws/g5.xlarge"), term="reserved-3y", today=TODAY)
+    assert g5.usd_per_hour == pytest.approx(0.402, rel=0.01)  # AWS, page of G5 instances
     gcp = rental_terms(find_offer(CATALOG, "gcp/a2-ultragpu-1g"), term="reserved-3y", today=TODAY)
     assert gcp.usd_per_hour == pytest.approx(0.45 * 5.5238)
 

@@ -21,6 +21,7 @@ from paceline.planning.goal.rewrites import (
 from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
+from paceline.planning.places.regions import moved_words
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import cell_of, place_of, strategy_of
 from paceline.planning.search.evaluation import objective_name
@@ -70,6 +71,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         usual_deadline_text(search),
         widened_text(search),
         _prices(search),
+        moved_words((place.offer for place in search.found.places), search.goal.regions),
         _electricity(search),
         _setup(search),
         _beside_machines(search.goal),

@@ -28,6 +28,7 @@ from paceline.planning.places.own_machines import (
     owned_offers,
 )
 from paceline.planning.places.price import storage_usd_per_byte_month, traffic_out_usd_per_byte
+from paceline.planning.places.regions import begins, is_accepted, is_sold_in, offered_in
 from paceline.planning.places.support import platform_of
 from paceline.stack.devices import newest_stack, why_unsupported
 from paceline.stack.engines import no_kernels
@@ -121,7 +122,8 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
     support = _Support(goal)
     places: list[Place] = []
     rejections: list[Rejection] = []
-    for offer in catalog.offers:
+    for seen in catalog.offers:
+        offer = offered_in(seen, goal.regions)
         device = _device_of(offer, devices)
         rejection = _filtered(offer, device, goal, wanted) or _unusable(
             offer, device, support, today, is_pinned="offer" in goal.pins
@@ -190,7 +192,7 @@ def _check_filters(catalog: Catalog, goal: Goal) -> None:
                 raise UnknownNameError.from_name(kind, word, sorted(known))
     regions = {offer.region for offer in offers} | {OWN}
     for word in goal.regions:
-        if not any(region.lower().startswith(word.lower()) for region in regions):
+        if not is_sold_in(word) and not any(begins(region, (word,)) for region in regions):
             raise UnknownNameError.from_name(
                 "region", word, regions, command="paceline offers --all"
             )
@@ -274,7 +276,7 @@ def _failed_filters(offer: Offer, device: Device | None, goal: Goal, wanted: set
     place = (
         ("--cloud", goal.clouds, _is_one(offer.cloud, goal.clouds)),
         ("--trust", (goal.trust,), is_trusted(offer.cloud, goal.trust)),
-        ("--region", goal.regions, _begins(offer.region, goal.regions)),
+        ("--region", goal.regions, is_accepted(offer, goal.regions)),
     )
     inside = (
         ()
@@ -363,10 +365,6 @@ def _squeezed(name: str) -> str:
 
 def _is_one(name: str, accepted: tuple[str, ...]) -> bool:
     return name.lower() in {a.lower() for a in accepted}
-
-
-def _begins(name: str, accepted: tuple[str, ...]) -> bool:
-    return any(name.lower().startswith(a.lower()) for a in accepted)
 
 
 def _reject(offer: Offer, kind: str, reason: str) -> Rejection:
