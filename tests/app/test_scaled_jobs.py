@@ -8,8 +8,9 @@ import pytest
 
 from paceline import plan, scale
 from paceline.app.requests.scaling import Scaling
+from paceline.reporting.figures import ItemRate
 from paceline.reporting.headlines import scaled_headline
-from paceline.reporting.screens.scaling import ItemRate, scaling_markdown, scaling_text
+from paceline.reporting.screens.scaling import scaling_markdown, scaling_text
 
 DAY = "2026-11-20"
 IMAGES = ItemRate(unit="images")

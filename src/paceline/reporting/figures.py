@@ -9,7 +9,14 @@ from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.planfile import Interval
 from paceline.planning.goal.chance import chance_text
 from paceline.reporting.tables import ABSENT
-from paceline.units import counted_name, duration_scale, format_significant, format_usd
+from paceline.units import (
+    counted_name,
+    duration_scale,
+    format_count,
+    format_significant,
+    format_usd,
+)
+from paceline.values import dataclass
 
 #: What every figure of planned memory is, in words.
 MEMORY_BOUND = "the bound that holds in nine of ten cases"
@@ -21,6 +28,30 @@ _SCALES = ((_MILLION, _MILLION, " M"), (_THOUSANDS, 1e3, " k"), (-math.inf, 1.0,
 #: A brand, and a generation beside a form that tells a device apart.
 _BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
 _GENERATION = re.compile(r" Blackwell(?= (?:Workstation|Server|Max-Q))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRate:
+    """What a throughput is printed in.
+
+    Attributes:
+        unit: Such as ``images``; tokens of language models.
+        per_item: How many of them one item of a batch counts for: the tokens of a sequence.
+    """
+
+    unit: str
+    per_item: float = 1.0
+
+    def text(self, items_per_s: float) -> str:
+        """Units per second, such as ``39,210`` and ``1.79 M``."""
+        figure = items_per_s * self.per_item
+        return format_significant(figure) if figure < _MILLION else format_count(figure)
+
+    def range_of(self, items_per_s: Interval) -> Interval:
+        """Units per second with their interval."""
+        ends = (items_per_s.low, items_per_s.mid, items_per_s.high)
+        low, mid, high = (end * self.per_item for end in ends)
+        return Interval(low=low, mid=mid, high=high)
 
 
 def duration_range(seconds: Interval) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from paceline.planning.forecast.services import first_cell
-from paceline.reporting.figures import memory_range, memory_share
+from paceline.reporting.figures import ItemRate, memory_range, memory_share
 from paceline.units import (
     counted_name,
     efficiency_text,
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
     from paceline.planning.forecast.grid import GridCell, PredictionGrid
     from paceline.planning.forecast.services import ServiceCell
-    from paceline.reporting.screens.scaling import ItemRate
 
 
 def predicted_headline(grid: PredictionGrid) -> str:

@@ -81,6 +81,21 @@ def test_reserved_terms_need_a_known_discount() -> None:
     assert gcp.usd_per_hour == pytest.approx(0.45 * 5.5238)
 
 
+@pytest.mark.parametrize("name", ["aws/g5.xlarge", "gcp/a2-ultragpu-1g"])
+def test_a_term_is_paid_in_whole_and_a_job_uses_its_own_time(name: str) -> None:
+    demand = JobDemand(run_s=100 * 3600.0)
+    prices = {
+        term: price_job(demand, rental_terms(find_offer(CATALOG, name), term=term, today=TODAY))
+        for term in ("on-demand", "reserved-1y", "reserved-3y")
+    }
+    for price in prices.values():
+        assert price.used_usd <= price.compute_usd * (1 + 1e-9)
+    assert prices["on-demand"].used_usd == pytest.approx(prices["on-demand"].compute_usd)
+    assert prices["reserved-3y"].used_usd < prices["reserved-1y"].used_usd
+    hours = prices["reserved-3y"].compute_usd / prices["reserved-3y"].used_usd * 100
+    assert hours == pytest.approx(3 * 8766, rel=0.01)
+
+
 @given(days=st.integers(0, 2000), more_days=st.integers(1, 2000))
 def test_an_older_price_has_a_wider_interval(days: int, more_days: int) -> None:
     def width(today: date) -> float:

@@ -64,8 +64,9 @@ def scale(*, counts: str, **asked: Any) -> Answer:
 
 
 def _answer(found: Scaling | Beside) -> Answer:
+    from paceline.reporting.figures import ItemRate
     from paceline.reporting.headlines import scaled_headline
-    from paceline.reporting.screens.scaling import ItemRate, scaling_markdown, scaling_text
+    from paceline.reporting.screens.scaling import scaling_markdown, scaling_text
     from paceline.reporting.screens.unequal import unequal_markdown, unequal_text
 
     training, unit = f"{found.title} · training", found.sample_unit

@@ -131,8 +131,8 @@ class Answers:
     def _scaling(self, question: Question) -> Page:
         from paceline.app.api.planning import scale
         from paceline.app.requests.scaling import Scaling
+        from paceline.reporting.figures import ItemRate
         from paceline.reporting.pages.changes import scaling_page
-        from paceline.reporting.screens.scaling import ItemRate
 
         first, given = self._first(question), question.keywords()
         work = {name: given[name] for name in ("samples", "epochs", "tokens") if name in given}

@@ -112,6 +112,8 @@ class JobPrice:
         total_usd: All of it; the interval covers price age, region and interruption band.
         wall_s: From the first start to the end, waits included.
         paid_s: Paid time of each machine.
+        used_usd: What that time costs at the hourly rate: less than the machines where a term is
+            paid in whole.
         run: Course under interruptions.
         assumptions: What was assumed, one sentence each.
     """
@@ -122,6 +124,7 @@ class JobPrice:
     total_usd: Interval
     wall_s: float
     paid_s: float
+    used_usd: float
     run: InterruptedRun
     assumptions: tuple[str, ...]
 
@@ -148,6 +151,7 @@ def price_job(demand: JobDemand, terms: RentalTerms) -> JobPrice:
         total_usd=_interval(demand, terms, compute_usd, extras_usd),
         wall_s=wall_s,
         paid_s=paid_s,
+        used_usd=terms.usd_per_hour * demand.num_nodes * paid_s / HOUR_S,
         run=run,
         assumptions=terms.assumptions,
     )

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from paceline.planfile import PlanFile, PlannedChoice
 from paceline.planning.decisions.curve import ScalingCurve
 from paceline.reporting.charts.changes import curve_chart, deadline_chart, load_chart
-from paceline.reporting.figures import chance, duration_range, memory_share, number_range, usd_range
+from paceline.reporting.figures import (
+    ItemRate,
+    chance,
+    duration_range,
+    memory_share,
+    number_range,
+    usd_range,
+)
 from paceline.reporting.pages.page import Page, Section
 from paceline.reporting.screens.plans import headline, how_in_full, machine_name, workload_line
-from paceline.reporting.screens.scaling import ItemRate, left_out, scaling_table
+from paceline.reporting.screens.scaling import left_out, scaling_table
 from paceline.reporting.tables import ABSENT, Table, header
 from paceline.units import format_duration, format_percent, format_significant, format_usd
 

@@ -116,9 +116,12 @@ def bill_words(offer: str, price: JobPrice, printed: _Printer) -> str:
         rows=tuple(row for row in rows if not row[1].startswith(("0 ", "0.00 "))),
     )
     low, high = format_usd(total.low), format_usd(total.high)
+    used, done = format_usd(price.used_usd), format_duration(price.wall_s)
+    is_committed = price.used_usd < price.compute_usd * (1 - 1e-9)
+    paid_for = f", used or not: {used} USD of it" if is_committed else ""
     head = (
-        f"{offer} costs {format_usd(total.mid)} USD ({low} to {high}) for this job, which is done "
-        f"after {format_duration(price.wall_s)}."
+        f"{offer} costs {format_usd(total.mid)} USD ({low} to {high}){paid_for} for this job, "
+        f"which is done after {done}."
     )
     return "\n\n".join([head, printed(table), "assumed: " + "; ".join(price.assumptions)])
 

@@ -7,42 +7,22 @@ from collections.abc import Callable, Sequence
 
 from paceline.planfile import Interval
 from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
-from paceline.reporting.figures import duration_range, memory_range, number_range, usd_range
+from paceline.reporting.figures import (
+    ItemRate,
+    duration_range,
+    memory_range,
+    number_range,
+    usd_range,
+)
 from paceline.reporting.tables import ABSENT, Table, continued_table, header, markdown_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_count, format_duration, format_percent, format_significant
-from paceline.values import dataclass
+from paceline.units import format_duration, format_percent
 
-_MILLION = 1e6
 _LOSSES = {
     "collective": "communication",
     "batch floor": "too small batches",
     "memory": "memory",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ItemRate:
-    """What a throughput is printed in.
-
-    Attributes:
-        unit: Such as ``images``; tokens of language models.
-        per_item: How many of them one item of a batch counts for: the tokens of a sequence.
-    """
-
-    unit: str
-    per_item: float = 1.0
-
-    def text(self, items_per_s: float) -> str:
-        """Units per second, such as ``39,210`` and ``1.79 M``."""
-        figure = items_per_s * self.per_item
-        return format_significant(figure) if figure < _MILLION else format_count(figure)
-
-    def range_of(self, items_per_s: Interval) -> Interval:
-        """Units per second with their interval."""
-        ends = (items_per_s.low, items_per_s.mid, items_per_s.high)
-        low, mid, high = (end * self.per_item for end in ends)
-        return Interval(low=low, mid=mid, high=high)
 
 
 def scaling_text(
