@@ -68,3 +68,11 @@ def test_training_that_fits_nowhere_names_the_way_to_run_the_model() -> None:
 
     assert remedies("train").count("--task infer") == 1
     assert "--task" not in remedies("infer")
+
+
+@pytest.mark.parametrize(("model", "device"), [("gpt2-xl", "RTX 3090"), ("bert-large", "GTX 1650")])
+def test_an_update_in_backward_is_a_remedy_where_gradients_are_what_is_too_much(
+    model: str, device: str
+) -> None:
+    found = paceline.predict(model, device=device, batch=(1,), seq=128, checkpointing="block")
+    assert "update=in-backward" in " ".join(found.remedies)

@@ -117,3 +117,15 @@ def test_models_of_the_zoo_that_call_their_own_optimizer_say_so(name):
     shipped = load_workload(name)
     assert shipped.has_own_optimizer
     assert same(load_workload(name, optimizer="lion"), shipped)
+
+
+@pytest.mark.parametrize("name", ["galore", "galore-8bit", "bert-adam"])
+@pytest.mark.parametrize("entry", ["gpt2", "resnet18"])
+def test_a_loop_of_a_script_holds_temporaries_of_one_tensor(entry, name):
+    """It has no foreach kernels: one parameter is updated after the other."""
+    graph = load_workload(entry, task="train", optimizer=name).passes[0].graph
+    foreach, plain = (
+        lower(graph, Configuration(optimizer_kernel=kernel)).memory.by_owner[:, :, 0].sum(1).max()
+        for kernel in ("foreach", "plain")
+    )
+    assert foreach == plain

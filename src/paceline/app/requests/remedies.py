@@ -50,6 +50,8 @@ class Remedy:
 _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
     "train": (
         Remedy(rewrite="checkpointing=block"),
+        Remedy(rewrite="update=in-backward"),
+        Remedy(rewrite="checkpointing=block,update=in-backward"),
         Remedy(rewrite="offload=optimizer"),
         Remedy(rewrite="checkpointing=block,offload=optimizer"),
         *(Remedy(sharding="zero3", count=count) for count in (2, 4, 8)),

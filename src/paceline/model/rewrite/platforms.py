@@ -122,7 +122,10 @@ def _steps_times_hidden(dims: FloatArray) -> FloatArray:
 
 
 def _with_optimizer_temporaries(program: Program, configuration: Configuration) -> Program:
-    """Foreach kernels need temporaries of all parameters at once, plain ones of the largest."""
+    """Foreach kernels need temporaries of all parameters at once, plain ones of the largest.
+
+    A script's own loop has no foreach kernels: it goes through the tensors one by one.
+    """
     ops = np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER)
     kernel = configuration.optimizer_kernel
     if not ops.size or kernel == "fused":
@@ -130,7 +133,7 @@ def _with_optimizer_temporaries(program: Program, configuration: Configuration) 
     for op in ops.tolist():
         rule = optimizer_by_variant(int(program.ops.variant[op]))
         sizes = _parameter_sizes(program, op)
-        is_foreach = kernel == "foreach"
+        is_foreach = kernel == "foreach" and not rule.is_script
         count = rule.foreach_temporaries if is_foreach else rule.plain_temporaries
         temporaries = np.tile(sizes if is_foreach else sizes.max(initial=0.0), count)
         workers = np.full(len(temporaries), op)
