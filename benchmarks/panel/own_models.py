@@ -5,10 +5,17 @@ from __future__ import annotations
 import itertools
 
 import torch
-from own_newer_models import deep_factors, dilated, edge_attention, gated_frames, twin_critic
+from own_newer_models import (
+    deep_factors,
+    dilated,
+    edge_attention,
+    gated_frames,
+    mixer,
+    twin_critic,
+)
 from torch import nn
 
-__all__ = ["deep_factors", "dilated", "edge_attention", "gated_frames", "twin_critic"]
+__all__ = ["deep_factors", "dilated", "edge_attention", "gated_frames", "mixer", "twin_critic"]
 
 
 def perceptron() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:

@@ -125,3 +125,37 @@ def edge_attention() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """The model and one graph."""
     edges = torch.zeros(800_000, dtype=torch.long)
     return EdgeAttention(), (torch.zeros(50_000, 128), edges, edges.clone())
+
+
+class MixerBlock(nn.Module):
+    """Places mix, then channels, each by two layers beside a way around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(512), nn.LayerNorm(512)])
+        self.places = nn.Sequential(nn.Linear(196, 256), nn.GELU(), nn.Linear(256, 196))
+        self.channels = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """As many places and channels."""
+        x = x + self.places(self.norms[0](x).transpose(1, 2)).transpose(1, 2)
+        return x + self.channels(self.norms[1](x))
+
+
+class Mixer(nn.Module):
+    """Eight blocks over 14×14 patches of a picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 512, 16, 16)
+        self.blocks = nn.Sequential(*(MixerBlock() for _ in range(8)))
+        self.head = nn.Linear(512, 1000)
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Class scores."""
+        return self.head(self.blocks(self.stem(pictures).flatten(2).transpose(1, 2)).mean(1))
+
+
+def mixer() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two pictures."""
+    return Mixer(), (torch.zeros(2, 3, 224, 224),)
