@@ -10,12 +10,19 @@ from own_newer_models import (
     dilated,
     edge_attention,
     gated_frames,
-    mixer,
+    patch_mixer,
     twin_critic,
 )
 from torch import nn
 
-__all__ = ["deep_factors", "dilated", "edge_attention", "gated_frames", "mixer", "twin_critic"]
+__all__ = [
+    "deep_factors",
+    "dilated",
+    "edge_attention",
+    "gated_frames",
+    "patch_mixer",
+    "twin_critic",
+]
 
 
 def perceptron() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:

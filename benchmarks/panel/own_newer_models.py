@@ -156,6 +156,6 @@ class Mixer(nn.Module):
         return self.head(self.blocks(self.stem(pictures).flatten(2).transpose(1, 2)).mean(1))
 
 
-def mixer() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def patch_mixer() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Two pictures."""
     return Mixer(), (torch.zeros(2, 3, 224, 224),)

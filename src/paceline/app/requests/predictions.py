@@ -282,8 +282,8 @@ def no_figure(grid: PredictionGrid, *, is_ranking: bool) -> PacelineError | None
         more = f" ({others} more have none either)" if others else ""
         return MissingFactError(
             f"no answer: {name}: {reason}{more}",
-            hint="name another device, as `paceline devices` lists them, or ask for what it runs; a rate "
-            "that you know can be stated with --facts (docs/how-to/own-devices.md)",
+            hint="name another device, as `paceline devices` lists them, or ask for what it runs; "
+            "a rate that you know can be stated with --facts (docs/how-to/own-devices.md)",
         )
     if not grid.cells or any(cell.status != "out of memory" for cell in grid.cells):
         return None
