@@ -12,13 +12,17 @@ import numpy as np
 
 from paceline.errors import MissingFactError
 from paceline.model.graph.block_names import block_names, layers_of
-from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.distinct import distinct
+from paceline.model.graph.graph import FloatArray, IntArray, Phase
 from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
+from paceline.parallelism.schedule.launches import hosted, launches_alone
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.training_profile import TrainingProfile
 from paceline.parallelism.uncertainty import lanes_s, sharing_log_sigma, step_log_sigma
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases, grouped
@@ -43,7 +47,10 @@ def is_replicated(strategy: Strategy) -> bool:
     return splits_no_more and is_usual and not strategy.placements
 
 
-def replicated(cases: Cases, passes: RankPasses, alone: Steps, *, seq: FloatArray) -> Steps:
+def replicated(
+    cases: Cases, passes: RankPasses, alone: Steps, *, seq: FloatArray,
+    calibration: Calibration | None = None,
+) -> Steps:  # fmt: skip
     """Optimizer steps of replicas of what one rank does.
 
     Args:
@@ -51,8 +58,9 @@ def replicated(cases: Cases, passes: RankPasses, alone: Steps, *, seq: FloatArra
         passes: What every rank runs.
         alone: One microbatch with its update on one device, per row.
         seq: Tokens of a sequence, per row.
+        calibration: Dispatch times; the built-in ones if None.
     """
-    steps = replicated_times(cases, passes, alone, seq=seq)
+    steps = replicated_times(cases, passes, alone, seq=seq, calibration=calibration)
     parts = [
         (rows, with_memory(cases.take(rows), passes, steps.take(rows), seq[rows], sharding))
         for sharding, rows in _by_sharding(cases)
@@ -67,6 +75,7 @@ def replicated_times(
     *,
     seq: FloatArray,
     tensor_s: FloatArray | float = 0.0,
+    calibration: Calibration | None = None,
 ) -> Steps:
     """The same with the memory of one rank alone, which a search of many knows beforehand.
 
@@ -76,15 +85,17 @@ def replicated_times(
         alone: One microbatch with its update on one device, per row.
         seq: Tokens of a sequence, per row.
         tensor_s: What ranks that share layers exchange in a microbatch, per row.
+        calibration: Dispatch times; the built-in ones if None.
     """
+    known = calibration or builtin_calibration()
     added_s = np.broadcast_to(np.asarray(tensor_s, dtype=np.float64), len(cases))
     parts = []
     for sharding, every in _by_sharding(cases):
         for start in range(0, len(every), _CHUNK):
             rows = every[start : start + _CHUNK]
-            part = _sharded(
-                cases.take(rows), passes, alone.take(rows), seq[rows], added_s[rows], sharding
-            )
+            mine = cases.take(rows)
+            own = _launched(mine, passes, alone.take(rows), known)
+            part = _sharded(mine, passes, own, seq[rows], added_s[rows], sharding)
             parts.append((rows, part))
     return Steps.joined(parts, len(cases))
 
@@ -180,6 +191,29 @@ def _hooked_s(cases: Cases, passes: RankPasses, alone: Steps, sharding: Sharding
     num_units = layers_of(block_names(passes.workload.passes[0].graph)) + each * num_adapters
     one_s = alone.host_s + num_units * float(fact["block_s"])
     return has_hooks * cases.microbatches * one_s
+
+
+def _launched(cases: Cases, passes: RankPasses, alone: Steps, calibration: Calibration) -> Steps:
+    """Steps of one rank that its host issues kernel by kernel, where software does (0229)."""
+    profile, lowered = _profile(cases, passes), passes.step.largest
+    is_whole = len(passes.lowered) == 1 and passes.shape.num_ranks == 1
+    if not (is_whole and (profile.launches_each or profile.loops_experts)):
+        return alone
+    launches = launches_alone(passes.workload.passes[0].graph, lowered.configuration)
+    phase = lowered.costs.phase[lowered.costs.order]
+    parts = [phase != Phase.OPTIMIZER, np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))]
+    host_s = np.zeros((3, len(cases.machines)))
+    for row in distinct(cases.machine).tolist():
+        device = DeviceTable.from_devices([cases.machines[row].device])
+        seconds, _ = hosted(lowered, launches, device, calibration, profile)
+        host_s[:, row] = [seconds.sum(), *(seconds[part].sum() for part in parts)]
+    whole_s, passes_s, backward_s = host_s[:, cases.machine]
+    return replace(
+        alone,
+        step_s=np.maximum(alone.step_s, np.maximum(whole_s, passes_s + alone.update_s)),
+        host_s=np.maximum(alone.host_s, whole_s),
+        backward_s=np.maximum(alone.backward_s, backward_s),
+    )
 
 
 def _linked(cases: Cases, steps: Steps) -> np.ndarray:

@@ -170,7 +170,8 @@ def _together(cases: Cases, rank: _Rank, alone: Steps, calibration: Calibration 
     parts = []
     if len(rows):
         seq = rank.asked.seq[rows]
-        parts.append((rows, replicated(cases.take(rows), rank.passes, alone.take(rows), seq=seq)))
+        own, mine = alone.take(rows), cases.take(rows)
+        parts.append((rows, replicated(mine, rank.passes, own, seq=seq, calibration=calibration)))
     parts += _split(cases.take(rest), alone.take(rest), rest, calibration) if len(rest) else []
     return Steps.joined(parts, len(cases))
 

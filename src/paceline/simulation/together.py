@@ -29,7 +29,7 @@ def ranks_together(
         calibration: Of the predictor; the built-in one if None.
     """
     if passes.workload.task == "train" and passes.shape.num_ranks == 1:
-        return replicated_times(cases, passes, alone, seq=asked.seq)
+        return replicated_times(cases, passes, alone, seq=asked.seq, calibration=calibration)
     from paceline.simulation.shared import exchanged_s, served  # engines: only if needed
 
     if passes.workload.task == "infer":

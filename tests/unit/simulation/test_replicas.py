@@ -14,6 +14,7 @@ from paceline.model.graph.graph import Phase
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.steps import Steps
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.decisions.device_counts import replica_ways
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
@@ -98,3 +99,21 @@ def test_a_row_is_the_job_that_it_stands_for() -> None:
     for row in range(len(ways())):
         alone = simulate([ways().job_at(row)], [machine()])
         assert alone.step_s[0] == pytest.approx(steps().step_s[row], rel=1e-6)
+
+
+def test_replicas_whose_modules_launch_each_kernel_wait_for_their_host() -> None:
+    """As ranks that share layers do: small steps take what an eager host does, large ones not."""
+    how = Configuration(precision="bf16", compiler="compiled", training_format="half-weights")
+    plain = replace(gpt2(), strategy=Strategy.parse("dp8"), configuration=how)
+    eager = replace(plain, configuration=replace(how, compiler="eager"))
+    launched = replace(plain, habits=("launched",))
+    for batch, waits in ((1.0, True), (64.0, False)):
+        jobs = [replace(one, batch=batch) for one in (plain, launched, eager)]
+        steps = simulate(jobs, [machine()] * 3)
+        wrapped_s, launched_s, eager_s = steps.step_s.tolist()
+        assert wrapped_s <= launched_s <= eager_s
+        assert launched_s == pytest.approx(eager_s if waits else wrapped_s, rel=0.15)
+    shared = replace(launched, strategy=Strategy.parse("dp4.tp2"), batch=1.0)
+    beside = replace(plain, strategy=Strategy.parse("dp4.tp2"), batch=1.0)
+    steps = simulate([shared, beside], [machine()] * 2)
+    assert steps.step_s[0] > 1.5 * steps.step_s[1]

@@ -11,13 +11,18 @@ copied to the host before experts run); NVIDIA/TransformerEngine, ``GroupedLinea
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 import numpy as np
 
 from paceline.model.costs_table import num_kernels
-from paceline.model.graph.block_names import blocks_of_ops
+from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Checkpointing, Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Phase
 from paceline.model.graph.program import Program
+from paceline.model.lowering import rewritten
+from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.split.experts import find_experts
 from paceline.parallelism.training_profile import TrainingProfile
@@ -74,6 +79,18 @@ def launches_of(
     return Launches(
         block=block, written=written + again, experts=_experts_of(graph, program, shape)
     )
+
+
+@lru_cache(maxsize=8)
+def launches_alone(graph: Graph, configuration: Configuration) -> Launches:
+    """What a rank launches that shares no layer with others."""
+    how, names = with_weight_format(graph, configuration), block_names(graph)
+    eager = replace(how, compiler="eager", checkpointing="none")
+    program = rewritten(graph, how)
+    return launches_of(
+        graph, program, SplitShape(), blocks_of_ops(program.modules, program.ops.module, names),
+        written_kernels(rewritten(graph, eager), eager, names), how.checkpointing,
+    )  # fmt: skip
 
 
 def _experts_of(graph: Graph, program: Program, shape: SplitShape) -> FloatArray:
