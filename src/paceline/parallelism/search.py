@@ -270,34 +270,43 @@ def search_strategies(
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
-    table = enumerate_strategies(space, num_devices=num_devices, global_batch=global_batch)
+    asked = {"num_devices": num_devices, "global_batch": global_batch}
+    found = fitting_strategies(space, **asked, num_best=num_best)
+    if found is not None:
+        return found
+    table = enumerate_strategies(space, **asked)
     if not len(table):
         raise InvalidInputError(
             f"no strategy spreads {global_batch} items over {num_devices} devices",
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
+    raise DoesNotFitError(
+        f"the best of {len(table)} strategies needs "
+        f"{format_bytes(_smallest_bytes(space, table, _least_bytes(space, table)))} per device; "
+        f"{format_bytes(space.capacity_bytes)} are there",
+        hint="use more devices, a smaller batch, or a device with more memory",
+    )
+
+
+def fitting_strategies(
+    space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5
+) -> FoundStrategies | None:
+    """The same; None where no strategy is legal or fits."""
+    table = enumerate_strategies(space, num_devices=num_devices, global_batch=global_batch)
+    if not len(table):
+        return None
     least_bytes = _least_bytes(space, table)
-
-    def on_device(part: StrategyTable) -> _Evaluated:
-        return _fitting(space, part)
-
-    def on_host(part: StrategyTable) -> _Evaluated:
-        return _with_optimizer_on_host(space, part, min(per_node, num_devices))
-
-    per_node = space.fabric.devices_per_node
-    found = _fastest(space, table, least_bytes, num_best, on_device)
-    if found is not None:
+    found = _fastest(space, table, least_bytes, num_best, lambda part: _fitting(space, part))
+    if found is not None or space.host is None:
         return found
-    if space.host is not None:
-        least_beside = _least_bytes(space, table, has_optimizer=False)
-        found = _fastest(space, table, least_beside, num_best, on_host)
+    sharing = min(space.fabric.devices_per_node, num_devices)
+    least_beside = _least_bytes(space, table, has_optimizer=False)
+    found = _fastest(
+        space, table, least_beside, num_best,
+        lambda part: _with_optimizer_on_host(space, part, sharing),
+    )  # fmt: skip
     if found is None:
-        raise DoesNotFitError(
-            f"the best of {len(table)} strategies needs "
-            f"{format_bytes(_smallest_bytes(space, table, least_bytes))} per device; "
-            f"{format_bytes(space.capacity_bytes)} are there",
-            hint="use more devices, a smaller batch, or a device with more memory",
-        )
+        return None
     strategies = tuple(replace(one, offloads_optimizer=True) for one in found.strategies)
     return replace(found, strategies=strategies)
 

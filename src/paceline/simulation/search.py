@@ -12,7 +12,9 @@ from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.parallelism.offload import known_host
 from paceline.parallelism.search import (
     MICROBATCHES,
+    FoundStrategies,
     SearchSpace,
+    fitting_strategies,
     prepare_search,
     search_strategies,
 )
@@ -95,14 +97,15 @@ class StrategySearch:
     ) -> tuple[tuple[Job, ...], Steps]:
         """The same, of stages and shared layers without how sure they are; arguments as of `best`.
 
-        Raises:
-            InvalidInputError: No combination of degrees uses exactly so many devices and items.
-            DoesNotFitError: None fits into memory.
+        Nothing where no strategy is legal or fits.
         """
-        jobs, steps = self.found(
-            num_devices=num_devices, global_batch=global_batch, num_best=num_best
+        found = fitting_strategies(
+            self.space, num_devices=num_devices, global_batch=global_batch, num_best=num_best
         )
-        return self._fitting(jobs, self._steps(jobs, steps, num_devices))
+        if found is None:
+            return (), Steps.of(0, {})
+        jobs = self._jobs(found)
+        return self._fitting(jobs, self._steps(jobs, found.steps, num_devices))
 
     def found(
         self, *, num_devices: int, global_batch: int, num_best: int
@@ -116,9 +119,11 @@ class StrategySearch:
         found = search_strategies(
             self.space, num_devices=num_devices, global_batch=global_batch, num_best=num_best
         )
+        return self._jobs(found), found.steps
+
+    def _jobs(self, found: FoundStrategies) -> tuple[Job, ...]:
         pairs = zip(found.strategies, found.microbatches, strict=True)
-        jobs = tuple(replace(self.job, strategy=how, batch=batch) for how, batch in pairs)
-        return jobs, found.steps
+        return tuple(replace(self.job, strategy=how, batch=batch) for how, batch in pairs)
 
     def _fitting(self, jobs: Sequence[Job], steps: Steps) -> tuple[tuple[Job, ...], Steps]:
         """Those that fit at the chance that counts."""

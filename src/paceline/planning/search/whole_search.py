@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.search import MICROBATCHES, microbatch_sizes
@@ -231,5 +231,5 @@ def _best(kind: _Kind, search: StrategySearch, num_nodes: int) -> tuple[tuple[Jo
         return search.fitting(
             num_devices=kind.num_devices(num_nodes), global_batch=global_batch, num_best=_NUM_BEST
         )
-    except (DoesNotFitError, InvalidInputError):
+    except InvalidInputError:
         return nothing
