@@ -90,3 +90,13 @@ def test_another_wait_is_never_faster(times, waits, another):
 def test_a_host_that_takes_no_time_loses_none_by_waiting(times, waits):
     device_only = [(0, d) for _, d in times]
     assert ended(device_only, waits) == sum(d for _, d in times)
+
+
+def test_the_end_moves_no_more_than_the_ops_it_is_the_sum_of():
+    """A sum in 32 bits would move by many times their last bit."""
+    draw = np.random.default_rng(0)
+    device = draw.uniform(1e-6, 1e-3, 4_000).astype(np.float32)
+    moved = np.nextafter(device, draw.choice([0.0, 1.0], device.shape).astype(np.float32))
+    host = np.full(device.shape, 5e-6, dtype=np.float32)
+    ends = [float(step_end_s(host, times)) for times in (device, moved)]
+    assert abs(ends[1] / ends[0] - 1.0) < 1e-8

@@ -211,10 +211,8 @@ def _timelines(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Host time, when the last kernel ends, and what waits and the update add to that, (D, P)."""
     host_s = np.broadcast_to(_sum(asked.host_d1n), device_dpn.shape[:-1])
-    end_s, before_s = (
-        end.astype(np.float64)
-        for end in step_ends_s(asked.host_d1n, device_dpn, _num_before_update(asked.lowered))
-    )
+    num_before = _num_before_update(asked.lowered)
+    end_s, before_s = step_ends_s(asked.host_d1n, device_dpn, num_before)
     late_s = beyond_queue_s(asked.lowered, asked.host_d1n, asked.calibration)
     end_s = np.maximum(end_s, before_s + late_s)
     update_s = end_s - before_s
