@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 from refusals import Outcome
+from tests.tolerance import ASKED_TOGETHER
 
 from paceline import plan, predict, scale
 from paceline.app.requests.mixed_devices import Beside
@@ -46,9 +47,9 @@ def test_one_device_is_as_sure_as_its_prediction(model: str, device: str) -> Non
     (point,) = scaled(model, device=device, counts=(1,), batch=4).curve.points
     assert cell.step_s is not None
     own = point.step_interval_s
-    assert own.mid == pytest.approx(cell.step_s.mid, rel=1e-9)
+    assert own.mid == pytest.approx(cell.step_s.mid, rel=ASKED_TOGETHER)
     # Bounds of several passes are added up in a prediction, as their spreads are here.
-    tolerance = 1e-9 if model != "dcgan" else 0.01
+    tolerance = ASKED_TOGETHER if model != "dcgan" else 0.01
     assert (own.low, own.high) == pytest.approx((cell.step_s.low, cell.step_s.high), rel=tolerance)
 
 

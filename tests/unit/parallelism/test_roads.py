@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.tolerance import ASKED_TOGETHER
 from tests.unit.parallelism.stated_of_tests import evaluate_blocks, evaluate_stated, searched
 
 from paceline.catalog.load import load_catalog
@@ -87,7 +88,7 @@ def test_a_strategy_of_one_device_is_the_prediction(model: str) -> None:
         if one.runs_on == "device"
     )
     for strategy in (None, Strategy()):
-        assert scaled(job, on, 1, 4, strategy).step_s == pytest.approx(expected, rel=1e-9)
+        assert scaled(job, on, 1, 4, strategy).step_s == pytest.approx(expected, rel=ASKED_TOGETHER)
 
 
 @pytest.mark.parametrize(("model", "batch"), [("gpt2", 64), ("bert-large", 512), ("llama-3-8b", 1)])

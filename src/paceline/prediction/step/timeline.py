@@ -15,9 +15,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.prediction.features import Array
 
 
-def step_ends_s(
-    host_s: Array, device_s: Array, num_before: int
-) -> tuple[FloatArray, FloatArray]:
+def step_ends_s(host_s: Array, device_s: Array, num_before: int) -> tuple[FloatArray, FloatArray]:
     """When the last kernel ends, and when the last of the first ``num_before`` does.
 
     Args:
