@@ -42,6 +42,7 @@ _WORDS_OF_OTHERS = {
     "--framework NAME": "engine backend",
     "--rewrite lora_rank=16": "lora lora-r lora-rank use-peft",
     "--rewrite lora_rank=16,frozen_weights=int4": "qlora",
+    "--rewrite lora_rank=16,lora_kind=dora": "dora use-dora",
     "--checkpointing block": "gradient-checkpointing activation-checkpointing",
     "--sharding zero3|--strategies fsdp": "fsdp zero deepspeed",
     "--strategy tpN|--pin strategy=tpN|--devices N": "tp tensor-parallel-size "

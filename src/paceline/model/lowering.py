@@ -13,6 +13,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.costs_table import cost_table, matmul_dtypes
 from paceline.model.graph.costs import (
     AdapterInputs,
+    AdapterKind,
     Configuration,
     KeptFormat,
     LoweredPass,
@@ -167,6 +168,7 @@ def retrained(graph: Graph, configuration: Configuration) -> Program:
         configuration.lora_modules,
         "shared" if casts else configuration.adapter_inputs,
         2.0 if is_narrow and configuration.training_format == "pure" else 1.0,
+        configuration.lora_kind,
     )
 
 
@@ -221,6 +223,7 @@ def _retrained(
     lora_modules: tuple[str, ...],
     inputs: AdapterInputs,
     width_ratio: float,
+    kind: AdapterKind,
 ) -> Program:
     """Transfer learning: what is trained, and with which adapters; the last few are kept."""
     program = Program.from_graph(graph)
@@ -229,10 +232,14 @@ def _retrained(
     is_whole = all(pattern.startswith(EXCEPT) for pattern in frozen_modules)
     if frozen_modules and not (lora_rank and is_whole):
         program = frozen(program, frozen_modules)
+    if kind != "lora" and not lora_rank:
+        raise InvalidInputError(
+            f"lora_kind={kind} without adapters", hint="say their rank, lora_rank=16"
+        )
     if lora_rank:
         program = with_adapters(
             program, rank=lora_rank, patterns=lora_modules, inputs=inputs,
-            width_ratio=width_ratio, trained=frozen_modules if is_whole else (),
+            width_ratio=width_ratio, trained=frozen_modules if is_whole else (), kind=kind,
         )  # fmt: skip
     return program
 

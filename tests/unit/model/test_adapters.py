@@ -4,7 +4,7 @@ import pytest
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.graph import Owner, monomials
+from paceline.model.graph.graph import OpKind, Owner, monomials
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 
@@ -75,3 +75,33 @@ def test_what_is_trained_whole_beside_adapters_is_there_twice_with_gradient_and_
 def test_a_module_that_is_not_there_is_not_trained():
     with pytest.raises(InvalidInputError, match="no module with parameters matches `heads`"):
         by_owner("except:heads")
+
+
+@pytest.mark.parametrize(("modules", "outputs"), [("*.q", 768), ("*.up", 3072)])
+def test_dora_keeps_what_layer_and_adapter_make_and_makes_each_weight_again(modules, outputs):
+    """Two outputs of two bytes a token and layer; A·B is 2 K R C FLOP a layer at any batch."""
+    graph = load_workload("gpt2").passes[0].graph
+
+    def lowered(kind):
+        how = Configuration(lora_rank=8, lora_modules=(modules,), lora_kind=kind)
+        return lower(graph, how)
+
+    plain, dora = (lowered(kind) for kind in ("lora", "dora"))
+    peaks = [
+        (one.memory.by_owner.sum(axis=1) @ monomials(8, 1024)[0]).max() for one in (plain, dora)
+    ]
+    assert peaks[1] - peaks[0] == pytest.approx(2 * 2 * 12 * 8 * 1024 * outputs, rel=0.05)
+
+    def product_flop(one, batch):
+        costs = one.costs
+        flop = costs.flop @ monomials(batch, 1024)[0] * costs.count
+        return float(flop[costs.kind == OpKind.MATMUL].sum())
+
+    for batch in (1, 8):
+        more = product_flop(dora, batch) - product_flop(plain, batch)
+        assert more == pytest.approx(12 * 2 * 768 * 8 * outputs, rel=1e-3)
+
+
+def test_a_kind_of_adapters_needs_their_rank():
+    with pytest.raises(InvalidInputError):
+        lower(load_workload("gpt2").passes[0].graph, Configuration(lora_kind="dora"))

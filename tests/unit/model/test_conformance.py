@@ -81,6 +81,8 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "cast"}),
     ("gpt2", {"lora_rank": 4, "frozen": ("except:embedding",)}),
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "dropped"}),
+    ("gpt2", {"lora_rank": 4, "lora_kind": "dora"}),
+    ("gpt2", {"lora_rank": 4, "lora_kind": "dora", "frozen_weights": "int4"}),
     ("vgg16", {"frozen": ("features",)}),
     ("gpt2", {"loss": "wide"}),
     ("gpt2", {"loss": "fused"}),

@@ -16,6 +16,7 @@ VALUES = {
     "training_format": ("pure", "pure"), "accumulates": ("yes", True),
     "frozen_weights": ("int4", "int4"), "inference_format": ("autocast", "autocast"),
     "loss": ("chunked", "chunked"), "adapter_inputs": ("cast", "cast"),
+    "lora_kind": ("dora", "dora"),
     "results": ("dropped", "dropped"), "checkpoint_inputs": ("kept", "kept"),
     "frozen_products": ("cast", "cast"), "gradient_buffers": ("500000000", 500_000_000),
     "update": ("in-backward", "in-backward"), "peaks": ("rough", "rough"),

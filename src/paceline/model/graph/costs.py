@@ -29,6 +29,7 @@ Loss = Literal[
     "fused-wide-shifted", "chunked", "recomputed",
 ]  # fmt: skip
 AdapterInputs = Literal["shared", "cast", "dropped"]
+AdapterKind = Literal["lora", "dora"]
 CheckpointInputs = Literal["freed", "kept"]
 FrozenProducts = Literal["widened", "kept", "cast"]
 TableUpdates = Literal["as-written", "dense", "sparse", "fused"]
@@ -61,6 +62,8 @@ class Configuration:
             trained whole beside these.
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
+        lora_kind: Plain adapters (``lora``), or such that learn the length of each column of the
+            weight beside its direction (``dora``).
         num_adapters: Adapters of that rank that an engine holds on a device, each request with one.
         offload: What lives in host memory between uses.
         training_format: In a narrow precision, whether weights, gradients and state stay FP32 and
@@ -131,6 +134,7 @@ class Configuration:
     frozen: tuple[str, ...] = ()
     lora_rank: int = 0
     lora_modules: tuple[str, ...] = ()
+    lora_kind: AdapterKind = "lora"
     num_adapters: int = 0
     offload: Literal["none", "optimizer", "activations"] = "none"
     training_format: TrainingFormat = "usual"

@@ -14,6 +14,12 @@ Experts that lie in one tensor are no linear layers, and PEFT leaves them as the
 are named (``target_parameters``; Transformers 5 keeps all mixtures so; huggingface/transformers
 issue 36518, read 2026-11-27). Where a pattern names them, each has an adapter.
 
+DoRA learns the length of each column of a weight beside its direction: every forward pass makes
+``A B``, adds it to the weight and takes the norm of each column, scales what the layer and its
+adapter make by it, and keeps both for the gradient of the lengths (Liu et al., "DoRA", 2024,
+arXiv:2402.09353; huggingface/peft, tuners/lora/dora.py, ``DoraLinearLayer.forward``, recalled
+2026-11-28; norms receive no gradient, as its section 4.3 has it).
+
 Modules may be trained whole beside adapters, as embedding and head are for new words. Their
 weights are there twice then: PEFT trains a copy and keeps the original (huggingface/peft,
 utils/other.py, ``ModulesToSaveWrapper``; recalled 2026-11-26).
@@ -31,7 +37,7 @@ import numpy as np
 
 from paceline.columns import join_tables
 from paceline.errors import InvalidInputError
-from paceline.model.graph.costs import AdapterInputs
+from paceline.model.graph.costs import AdapterInputs, AdapterKind
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant, multiply
 from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program
@@ -84,6 +90,7 @@ def with_adapters(
     inputs: AdapterInputs = "shared",
     width_ratio: float = 1.0,
     trained: Sequence[str] = (),
+    kind: AdapterKind = "lora",
 ) -> Program:
     """``program`` with adapters of a rank on dense layers, and everything else frozen.
 
@@ -94,6 +101,7 @@ def with_adapters(
         inputs: What adapters read.
         width_ratio: Bytes of what adapters make over those of what layers make, if not shared.
         trained: Patterns after ``except:`` of modules that are trained whole.
+        kind: Whether lengths of columns are learned too.
 
     Raises:
         InvalidInputError: No dense layer matches, or no module that is to be trained.
@@ -108,11 +116,15 @@ def with_adapters(
     seen, copies = _draft_inputs(draft, layers, inputs)
     hidden = _draft_forward(draft, layers, rank_rows, (down, up, seen))
     gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden, seen))
+    new, made = [down, up], list(gradients)
+    if kind == "dora":
+        lengths, to_lengths = _draft_lengths(draft, layers, rank_rows, (down, up))
+        new, made = [*new, lengths], [*made, to_lengths]
     if inputs != "shared":
         _draft_conversions(draft, layers, seen, inputs, width_ratio)
     is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable & ~whole
     adapted = _with_fixed_formats(draft.joined(), copies)
-    adapted = _updated(adapted, np.concatenate((down, up)), np.concatenate(gradients))
+    adapted = _updated(adapted, np.concatenate(new), np.concatenate(made))
     is_base = np.pad(is_base, (0, len(adapted.stores) - len(is_base)))
     is_base[len(whole) : len(whole) + whole.sum()] = True
     return without_gradients(adapted.ordered(), is_base)
@@ -308,6 +320,41 @@ def _draft_backward(
         reads=[(to_source, deep[rows]), (added, deep[rows])], writes=[(to_source, deep[rows])],
     )  # fmt: skip
     return to_down, to_up
+
+
+def _draft_lengths(
+    draft: Draft, layers: _Layers, rank: FloatArray, kept: tuple[IntArray, IntArray]
+) -> tuple[IntArray, IntArray]:
+    """The lengths of columns that DoRA learns, and their gradients."""
+    (down, up), each, op = kept, layers.experts, layers.op
+    one, beside = constant(np.ones(len(op))), layers.to_weight
+    weight = _weight_read(draft.program)[op]
+    wide = _product(each, layers.rows, layers.outputs)
+    square, columns = _product(each, layers.inputs, layers.outputs), multiply(each, layers.outputs)
+    lengths, to_lengths = draft.parameters(columns), draft.gradients(columns)
+    whole = draft.stores(square, is_wide=False)
+    base, added = draft.stores(wide, is_wide=False), draft.stores(wide, is_wide=False)
+    draft.ops(
+        OpKind.MATMUL, op, 0.21, dims=matmul_dims(each, layers.inputs, layers.outputs, rank),
+        reads=[(down, _product(each, layers.inputs, rank)),
+               (up, _product(each, rank, layers.outputs))],
+        writes=[(whole, square)],
+    )  # fmt: skip
+    for offset, reads, writes, size in (
+        (0.22, [(weight, square), (whole, square)], [(whole, square)], square),
+        (0.23, [(whole, square)], [], square),
+        (0.31, [(layers.result, wide)], [(base, wide), (added, wide)], wide),
+        (0.32, [(base, wide), (lengths, columns)], [(layers.result, wide)], wide),
+        (0.33, [(added, wide)], [(layers.result, wide)], wide),
+    ):
+        draft.ops(OpKind.ELEMENTWISE, op, offset, dims=row_dims(size, one, 2.0),
+                  reads=reads, writes=writes)  # fmt: skip
+    for offset, store in ((0.06, base), (0.07, added)):
+        draft.ops(
+            OpKind.ELEMENTWISE, beside, offset, dims=row_dims(wide, one, 2.0),
+            reads=[(layers.upstream, wide), (store, wide)], writes=[(to_lengths, columns)],
+        )  # fmt: skip
+    return lengths, to_lengths
 
 
 def _draft_conversions(
