@@ -49,7 +49,7 @@ FIRST_SEEN = (
     " 33 were right when first seen (97%), six of these near, and the interval of the other "
     "reaches it. Of 53 after those 41 (77%), two absurd: eight names of networks, a processor and "
     "machines were not known or misread, one answer was read by a wrong path, three were off. Of "
-    "45 of 2026-11-28 36 (80%), none absurd: five had no answer (DoRA, Europe's regions, a reserved "
+    "45 of 2026-11-28 36 (80%), none absurd: five had no answer (DoRA, Europe, a reserved "
     "term, an M5, PixArt's encoder on 12 GB), four were off; of 15 after mends all 15."
 )
 
