@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -52,7 +53,13 @@ def drawing_script() -> str:
     Raises:
         InvalidInputError: What draws charts is not installed.
     """
-    return str(_library().javascript_bundle(_DRAW_CHARTS))
+    return _bundled(_library())
+
+
+@cache
+def _bundled(library: ModuleType) -> str:
+    """Made once, as it takes seconds."""
+    return str(library.javascript_bundle(_DRAW_CHARTS))
 
 
 def write_chart(chart: Chart, path: Path) -> None:
