@@ -35,13 +35,12 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 # marker `make soak` alone asks for, 10,000 tests take 10 s less of the processor.
 USUALLY := -n 2 --dist loadfile -p no:hypothesispytest -m "$(USUAL)"
 
-# Laws that compare what is asked alone with what is asked beside others.
-NUMERIC := tests/unit/prediction tests/unit/simulation tests/unit/parallelism/test_roads.py \
-	tests/unit/planning/test_pinned.py \
-	tests/unit/planning/test_planner_laws.py::test_plan_and_predict_agree
+# Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them.
+NUMERIC = $(shell grep -rl --include='test_*.py' 'mark.kernels' tests)
 
-test-kernels: $(TEST_VENV)/.paceline  ## The numeric tests again, by kernels of an older processor
-	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest $(USUALLY) $(NUMERIC)
+test-kernels: $(TEST_VENV)/.paceline  ## Laws that kernels reach again, by those of an older processor
+	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest -p no:hypothesispytest \
+		-m "kernels and $(USUAL)" $(NUMERIC)
 
 pytest: $(TEST_VENV)/.paceline
 	@$(TEST_PYTHON) -m compileall -q src tools

@@ -171,6 +171,7 @@ def test_a_plan_as_json_has_the_names_of_the_dataclasses() -> None:
     assert answer["choices"][0]["cost_usd"]["mid"] == cost_usd.mid
 
 
+@pytest.mark.kernels
 def test_a_prediction_agrees_with_the_plan() -> None:
     found = paceline.plan("resnet50", deadline="7d", device="a100", max_devices=1, cloud="lambda")
     choice = found.choices[0]

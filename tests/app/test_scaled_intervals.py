@@ -40,6 +40,7 @@ def width(figure: Interval | None) -> float:
     return figure.high / figure.mid
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("model", ["resnet50", "gpt2", "dcgan"])
 @pytest.mark.parametrize("device", ["h100", "v100"])
 def test_one_device_is_as_sure_as_its_prediction(model: str, device: str) -> None:

@@ -76,6 +76,7 @@ def test_fully_sharded_is_one_thing_by_two_names() -> None:
     assert one.memory_bytes == other.memory_bytes
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("model", ["resnet50", "gpt2", "dcgan", "ppo"])
 def test_a_strategy_of_one_device_is_the_prediction(model: str) -> None:
     """Of all passes of a step, each as often as it runs."""
@@ -215,6 +216,7 @@ def test_measurements_know_a_step_by_the_same_whole_and_block_by_block(
     assert stated_traits(job, Strategy.parse("dp8"), [1, 4]) == whole
 
 
+@pytest.mark.kernels
 def test_measurements_know_what_was_searched_as_what_is_stated() -> None:
     job = traced(load_workload("gpt2"), cluster("NVLink and InfiniBand"))
     space = prepare_search(

@@ -41,6 +41,7 @@ def gpt2() -> Graph:
     return load_workload("gpt2").passes[0].graph
 
 
+@pytest.mark.kernels
 def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
     space = prepare_search(
         gpt2,

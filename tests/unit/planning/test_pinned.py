@@ -96,6 +96,7 @@ def test_searched_sharding_stays_free_in_its_microbatches_alone(text: str) -> No
         assert replace(one, schedule=pinned.schedule) == pinned
 
 
+@pytest.mark.kernels
 def test_figures_are_those_that_scale_gives() -> None:
     found = search("pp2.dp2.tp2@1f1b/mb8+sp")
     for row in range(0, len(found.candidates), 3):

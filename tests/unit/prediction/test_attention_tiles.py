@@ -107,6 +107,7 @@ def attention_row(q_len, power):
     return matmul(1, 1, 1) | {"kind": OpKind.ATTENTION, "dims": dims, "flop": flop, "read": keys}
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("power", [0, 2])
 def test_an_answer_does_not_depend_on_the_lengths_asked_beside_it(power):
     """Whether a row is decode is a matter of its polynomial, never of the point asked for."""

@@ -56,6 +56,7 @@ def test_arithmetic_is_that_of_the_graph(name):
     assert whole.flop == pytest.approx(counted, rel=1e-4)
 
 
+@pytest.mark.kernels
 def test_occurrences_count_and_the_dearest_comes_first():
     rows = (matmul(1024, 1024, 1024, count=3), stream(2**20), matmul(2048, 1024, 1024))
     table = DeviceTable.from_devices([device()])

@@ -51,6 +51,7 @@ def test_only_cards_without_units_calculate_in_fp32_and_only_in_16_bits():
     assert not calculates_in_fp32(devices, find_precision("fp32")).any()
 
 
+@pytest.mark.kernels
 def test_devices_asked_together_answer_as_alone():
     names = (WITH[0], WITHOUT[0], WITH[1], WITHOUT[1], WITHOUT[2], WITH[2])
     together = seconds(DType.FP16, "fp16", *names)

@@ -85,6 +85,7 @@ def test_convolutions_written_by_hand_are_faster_and_products_are_as_before(comp
         assert tuned < 0.9 * library if gains else tuned <= library
 
 
+@pytest.mark.kernels
 def test_the_answer_does_not_depend_on_what_else_is_asked():
     devices = [device("A"), device("B", num_sms=58, memory_bytes_per_s=3e11)]
     together = predict(BIG, devices, *range(1, 70))
@@ -93,6 +94,7 @@ def test_the_answer_does_not_depend_on_what_else_is_asked():
     assert alone.energy_j[0, 0] == pytest.approx(together.energy_j[1, 32], rel=ASKED_TOGETHER)
 
 
+@pytest.mark.kernels
 def test_chunks_give_what_one_call_gives():
     many = predict(BIG, [device()] * 40, *range(1, 400))
     few = predict(BIG, [device()], *range(1, 400))

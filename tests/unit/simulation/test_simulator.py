@@ -99,6 +99,7 @@ def test_ranks_that_share_a_model_are_what_is_stated(text: str) -> None:
     assert steps.memory_high_bytes[0] == pytest.approx(found.memory_bytes, rel=1e-9)
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("sharding", ["none", "zero2"])
 def test_a_grid_shows_the_step_of_each_of_its_jobs(sharding: str) -> None:
     workload = load_workload("gpt2")
