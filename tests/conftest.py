@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -20,6 +21,17 @@ settings.register_profile(
     "soak", deadline=None, suppress_health_check=_SLOW_MACHINE, max_examples=5_000
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_sessionstart() -> None:
+    """Ten thousand tests and what they import come to stay: no use in looking through them."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Nor later on, each time that something is collected or measured without what is left over."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

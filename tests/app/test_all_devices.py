@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from refusals import Outcome
+from tests.sampled import sampled
 
 from paceline import predict
 from paceline.catalog.load import load_catalog
@@ -43,7 +44,7 @@ def test_nearly_every_device_answers(model: str, task: str) -> None:
     ["mi300x", "rtx 6000 ada", "l40", "tpu v4", "gaudi2", "m2 max", "trainium2", "arc b580",
      "rx 6700 xt", "Xeon Platinum 8480+", "Graviton3", "tesla k40"],
 )  # fmt: skip
-@pytest.mark.parametrize("task", ["train", "infer"])
+@pytest.mark.parametrize("task", sampled(["train", "infer"], "train"))
 def test_what_people_own_has_a_figure(name: str, task: str) -> None:
     (cell,) = predict("resnet50", task=task, device=name, batch=[32]).cells
     assert cell.status == "fits"

@@ -100,8 +100,8 @@ def own_machine(folder: Path) -> Path:
 
 SAME: dict[str, tuple[str, Callable[[], object]]] = {
     "plan": (
-        f"plan mnist-cnn --deadline 24h --as-of {DAY} -o PLAN",
-        lambda: paceline.plan("mnist-cnn", deadline="24h", as_of=DAY),
+        f"plan mnist-cnn --deadline 24h --cloud lambda --as-of {DAY} -o PLAN",
+        lambda: paceline.plan("mnist-cnn", deadline="24h", cloud="lambda", as_of=DAY),
     ),
     "predict": (
         "predict resnet50 --device a100 --batch 1,8 --devices 1,2",

@@ -71,7 +71,8 @@ def test_what_comes_next_names_the_files_that_the_user_named(tmp_path: Path, fol
     here.mkdir()
     model, plan = here / "mine.npz", here / "mine.yaml"
     assert main(["trace", "mnist-cnn", "--save", str(model)]) == 0
-    assert main(["plan", str(model), "--samples", "1M", "--epochs", "9", "-o", str(plan)]) == 0
+    words = ("--samples", "1M", "--epochs", "9", "--cloud", "aws", "-o", str(plan))
+    assert main(["plan", str(model), *words]) == 0
     deploy, why_not = paceline.read_plan(plan).next_commands
     assert shlex.split(deploy)[:3] == ["paceline", "deploy", str(plan)]
     assert shlex.split(why_not)[:3] == ["paceline", "plan", str(model)]
@@ -80,7 +81,7 @@ def test_what_comes_next_names_the_files_that_the_user_named(tmp_path: Path, fol
 
 def test_a_goal_file_is_named_again(tmp_path: Path) -> None:
     goal = tmp_path / "goal.yaml"
-    goal.write_text("model: mnist-cnn\ngoal: {deadline: 1h}\n")
+    goal.write_text("model: mnist-cnn\ngoal: {deadline: 1h, cloud: lambda}\n")
     plan = paceline.plan(str(goal), as_of="2026-11-20")
     assert f"paceline plan {goal} " in plan.next_commands[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.sampled import sampled
 
 import paceline
 from paceline.catalog.load import load_catalog
@@ -48,7 +49,7 @@ def test_more_devices_hold_less_each_and_are_no_faster(engine: str) -> None:
     assert four - own == pytest.approx((one - own) / 4.0)
 
 
-@pytest.mark.parametrize("engine", _ENGINES)
+@pytest.mark.parametrize("engine", sampled(_ENGINES, "llamacpp"))
 def test_predict_plan_and_score_tell_the_same(engine: str) -> None:
     """A model that one device does not hold, one request at a time."""
     asked = {"device": _DEVICE, "precision": "bf16", "framework": engine}

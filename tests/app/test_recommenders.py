@@ -22,7 +22,7 @@ def test_scale_without_a_batch_keeps_devices_busy(model: str) -> None:
 
 def test_a_plan_shares_tables_between_devices() -> None:
     """Four billion samples are minutes of eight H100 (MLPerf Training v3.0: 4.3 to 8.0)."""
-    found = plan(DCN, samples="4B", device="H100 SXM5 80GB", as_of=DAY)
+    found = plan(DCN, samples="4B", device="H100 SXM5 80GB", cloud="lambda", as_of=DAY)
     first = found.choices[0]
     assert "ep" in str(first.strategy)
     assert first.time_s.mid < 2 * 3600

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.sampled import sampled
 
 import paceline
 
 
-@pytest.mark.parametrize("model", ["published_diffusion:sdxl", "bert-large"])
+@pytest.mark.parametrize("model", sampled(["published_diffusion:sdxl", "bert-large"], "bert-large"))
 def test_no_looser_limit_makes_the_machines_of_the_first_choice_win(model: str) -> None:
     plan = paceline.plan(model, task="infer", rps=1.0, as_of="2026-11-20")
     first = plan.choices[0].place

@@ -79,7 +79,8 @@ def test_remedies_count_from_what_the_trainer_does(run: Run) -> None:
 
 
 def test_a_plan_says_what_its_software_does(run: Run) -> None:
-    words = ("plan", "llama-3-8b", "--tokens", "1B", "--device", "h100", "--framework")
+    words = ("plan", "llama-3-8b", "--tokens", "1B", "--device", "h100", "--cloud", "lambda")
+    words = (*words, "--framework")
     said = " ".join(run(*words, "megatron").out.split())
     assert "as megatron does: " in said
     assert "gathered behind the next forward pass" in said

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.sampled import sampled
 
 TRAINER = """
 import os, sys, time
@@ -33,7 +34,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
+@pytest.mark.parametrize("context", sampled(["fork", "forkserver"], "fork"))
 def test_no_worker_outlives_its_trainer(context: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINER)

@@ -1,6 +1,7 @@
 """Models of transformers of other kinds than text and pictures: clips, sounds, series, masks."""
 
 import pytest
+from tests.sampled import sampled
 from traced import trace_here, worker
 
 from paceline.model.graph.graph import OpKind, Phase, monomials
@@ -25,7 +26,9 @@ def test_an_item_has_the_shape_of_its_kind(name, shape):
     assert tuple(subject.shape) == shape
 
 
-@pytest.mark.parametrize("name", ["wavlm-base", "ast", "parakeet-ctc-0.6b", "timesfm-2.0-500m"])
+@pytest.mark.parametrize(
+    "name", sampled(["wavlm-base", "ast", "parakeet-ctc-0.6b", "timesfm-2.0-500m"], "ast")
+)
 def test_sounds_and_series_are_trained(name):
     """No span is masked and no layer is skipped by chance: every step has the same operations.
 
@@ -37,6 +40,7 @@ def test_sounds_and_series_are_trained(name):
     assert 1.9 <= backward / flop_of(graph, OpKind.MATMUL, 4, 1) <= 2.0
 
 
+@pytest.mark.slow
 def test_a_clip_is_labelled_as_a_whole():
     """ViT-B on 8 × 14 × 14 patches of 16 × 3 × 2 × 16 numbers, at 2 FLOP a weight and patch."""
     workload = trace_here("hf:videomae-base", task="infer")
@@ -46,12 +50,13 @@ def test_a_clip_is_labelled_as_a_whole():
     assert flop_of(one.graph, OpKind.MATMUL, 1, 1) == pytest.approx(2 * weights * 1568, rel=0.01)
 
 
+@pytest.mark.slow
 def test_picture_encoders_of_masks_take_a_thousand_pixels():
     (one,) = trace_here("hf:sam2-hiera-tiny", task="infer").passes
     assert flop_of(one.graph, OpKind.MATMUL, 1, 1) > 50e9
 
 
-@pytest.mark.parametrize("name", ["mamba-130m", "rwkv-4-169m"])
+@pytest.mark.parametrize("name", sampled(["mamba-130m", "rwkv-4-169m"], "rwkv-4-169m"))
 def test_recurrences_with_kernels_are_known_at_all_lengths(name):
     """A product of two FLOP per weight of a layer and token, whatever the length."""
     workload = trace_here(f"hf:{name}")
@@ -89,7 +94,8 @@ def test_a_detector_that_is_asked_takes_pictures_and_their_texts(name, texts):
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("segformer-b0", 512), ("depth-anything-v2-small", 518)]
+    ("name", "side"),
+    sampled([("segformer-b0", 512), ("depth-anything-v2-small", 518)], "depth-anything-v2-small"),
 )
 def test_networks_that_answer_every_pixel_are_trained_on_pictures(name, side):
     workload = trace_here(f"hf:{name}")
@@ -99,6 +105,7 @@ def test_networks_that_answer_every_pixel_are_trained_on_pictures(name, side):
     assert 1.9 <= backward / flop_of(graph, OpKind.MATMUL, 4, 1) <= 2.05
 
 
+@pytest.mark.slow
 def test_a_transducer_meets_every_frame_with_every_token_in_training():
     """125 frames after eight are one, 40 tokens, and scores of 8,193 words and 5 durations."""
     (step,) = trace_here("hf:parakeet-tdt-0.6b").passes
@@ -109,6 +116,7 @@ def test_a_transducer_meets_every_frame_with_every_token_in_training():
     assert asked == pytest.approx(more, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_part_of_bark_writes_token_after_token():
     workload = trace_here("hf:bark-coarse", task="infer")
     assert [one.name for one in workload.passes] == ["prefill", "decode"]

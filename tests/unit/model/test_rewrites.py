@@ -92,8 +92,8 @@ def totals(one, batch=16, seq=64):
         # A head on a frozen base, whose feature maps live while callers hold them; a copy that an
         # activation in place makes for the backward pass alone.
         ("torchvision:resnet18", ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")),
-        ("torchvision:mobilenet_v3_small", ("features",)),
-        ("timm:convnext_atto", ("stem", "stages")),
+        pytest.param("torchvision:mobilenet_v3_small", ("features",), marks=pytest.mark.slow),
+        pytest.param("timm:convnext_atto", ("stem", "stages"), marks=pytest.mark.slow),
         ("hf:bert-tiny", ("embeddings", "encoder.layer.0")),
         # Layers before trained ones: a norm and a recurrence whose input needs no gradient.
         ("timm:convnext_atto", ("stem",)),
@@ -210,7 +210,7 @@ def traced_with_adapters(entry, patterns, rank):
     [
         ("hf:bert-tiny", ("*.query", "*.value")),
         ("timm:vit_tiny_patch16_224", ("*.qkv",)),
-        ("timm:vit_tiny_patch16_224", ("blocks.*",)),
+        pytest.param("timm:vit_tiny_patch16_224", ("blocks.*",), marks=pytest.mark.slow),
         pytest.param("hf:smollm2-135m", ("*.q_proj", "*.v_proj"), marks=pytest.mark.slow),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.sampled import sampled
 from traced import trace_here
 
 pytest.importorskip("torch")
@@ -20,7 +21,8 @@ def test_what_is_stated_in_full_is_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_out", "taken"), [("ffn", "ffn=128"), ("heads", "heads=12"), ("layers", "layers=12")]
+    ("left_out", "taken"),
+    sampled([("ffn", "ffn=128"), ("heads", "heads=12"), ("layers", "layers=12")], "ffn", "heads"),
 )
 def test_a_size_that_was_taken_is_said(left_out: str, taken: str) -> None:
     more = ("hidden",) if left_out == "heads" else ()

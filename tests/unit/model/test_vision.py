@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from test_flop_counter import counted_flop, traced_flop
+from tests.sampled import sampled
 from traced import trace_here, worker
 
 from paceline.model.graph.costs import Configuration
@@ -31,19 +32,14 @@ def published(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "lraspp_mobilenet_v3_large",
-        "fcn_resnet50",
-        "mc3_18",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in (
-                "fcn_resnet101", "deeplabv3_resnet50", "deeplabv3_resnet101",
-                "deeplabv3_mobilenet_v3_large", "r3d_18", "r2plus1d_18", "s3d", "mvit_v1_b",
-                "mvit_v2_s", "swin3d_t", "swin3d_s", "swin3d_b",
-            )
-        ),
-    ],
+    sampled(
+        [
+            "lraspp_mobilenet_v3_large", "fcn_resnet50", "mc3_18", "fcn_resnet101",
+            "deeplabv3_resnet50", "deeplabv3_resnet101", "deeplabv3_mobilenet_v3_large", "r3d_18",
+            "r2plus1d_18", "s3d", "mvit_v1_b", "mvit_v2_s", "swin3d_t", "swin3d_s", "swin3d_b",
+        ],
+        "lraspp_mobilenet_v3_large", "mc3_18",
+    ),
 )  # fmt: skip
 def test_parameters_and_arithmetic_are_the_published_ones(name):
     video = worker("torch_networks.zoo").import_torchvision().models.video
@@ -61,7 +57,7 @@ def segmentation_loss(output):
 
 @pytest.mark.parametrize(
     ("name", "given", "shape", "settings", "loss"),
-    [
+    sampled([
         ("r3d_18", {}, (2, 3, 4, 32, 32), {"frames": 4}, torch.sum),
         (
             "fcn_resnet50", {"weights_backbone": None, "aux_loss": True}, (2, 3, 65, 65), {},
@@ -71,7 +67,7 @@ def segmentation_loss(output):
             "lraspp_mobilenet_v3_large", {"weights_backbone": None}, (2, 3, 64, 64), {},
             segmentation_loss,
         ),
-    ],
+    ], "r3d_18"),
 )  # fmt: skip
 def test_a_real_step_counts_the_same(name, given, shape, settings, loss):
     """Every product, three-dimensional convolutions included, in both directions."""
@@ -89,6 +85,7 @@ class TwoUpdates(torch.nn.Module):
         return sum(flow.sum() for flow in self.inner(*pictures, num_flow_updates=2))
 
 
+@pytest.mark.slow
 def test_a_real_step_of_optical_flow_counts_the_same():
     pictures = torch.rand(2, 1, 3, 128, 128)
     graph = trace_here("torchvision:raft_small,updates=2", image_size=128).passes[0].graph

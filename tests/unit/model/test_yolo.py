@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.sampled import sampled  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from traced import trace_here, worker  # noqa: E402
 
@@ -64,14 +65,14 @@ MASKS = {
 }  # fmt: skip
 
 
-#: Sizes between the smallest and the largest differ in nothing but two factors: slow tests.
-_BETWEEN = re.compile(r"yolo(v\d+|\d+)[smlbc]u?(-\w+)?")
+#: A release, its size, and what it draws.
+_SIZE = re.compile(r"(yolo(?:v\d+|\d+))[a-z]u?(-\w+)?")
 
 
-def _ends(names):
-    """The names, those of sizes between the ends marked as slow."""
-    slow = pytest.mark.slow
-    return [pytest.param(name, marks=slow if _BETWEEN.fullmatch(name) else ()) for name in names]
+def _first_of_each(names):
+    """Of each release its first size; others, which differ in two factors, are slow but one."""
+    first = {_SIZE.fullmatch(name).groups(): name for name in reversed(names)}
+    return sampled(names, *first.values(), *({"yolo11x"} & set(names)))
 
 
 def _model(name, is_training=False):
@@ -103,7 +104,7 @@ def _num_merged(model):
     return sum(p.numel() for p in model.parameters() if id(p) not in left_out)
 
 
-@pytest.mark.parametrize("name", _ends(PUBLISHED))
+@pytest.mark.parametrize("name", _first_of_each(PUBLISHED))
 def test_a_detector_has_the_parameters_and_operations_of_its_release(name):
     model, pictures = _model(name)
     parameters, published = PUBLISHED[name]
@@ -113,7 +114,7 @@ def test_a_detector_has_the_parameters_and_operations_of_its_release(name):
     assert flop == pytest.approx(published, rel=0.02)
 
 
-@pytest.mark.parametrize("name", _ends(IN_MILLIONS))
+@pytest.mark.parametrize("name", _first_of_each(IN_MILLIONS))
 def test_what_runs_in_inference_has_the_parameters_and_operations_of_tables(name):
     model, pictures = _model(name)
     parameters_m, published = IN_MILLIONS[name]
@@ -121,7 +122,7 @@ def test_what_runs_in_inference_has_the_parameters_and_operations_of_tables(name
     assert _flop(model, pictures)[0] == pytest.approx(published, rel=0.02)
 
 
-@pytest.mark.parametrize("name", _ends(TRAINED))
+@pytest.mark.parametrize("name", _first_of_each(TRAINED))
 def test_merged_convolutions_are_two_in_training(name):
     model, pictures = _model(name, is_training=True)
     assert _num_parameters(model) == TRAINED[name][0]
@@ -130,7 +131,7 @@ def test_merged_convolutions_are_two_in_training(name):
     assert _flop(model.eval(), pictures)[0] < trained
 
 
-@pytest.mark.parametrize("name", ["yolov10n", "yolo26n"])
+@pytest.mark.parametrize("name", sampled(["yolov10n", "yolo26n"], "yolo26n"))
 def test_a_head_that_teaches_is_left_out_of_inference(name):
     model, pictures = _model(name, is_training=True)
     many, one = _flop(model, pictures)[1]
@@ -138,7 +139,7 @@ def test_a_head_that_teaches_is_left_out_of_inference(name):
     assert _flop(model.eval(), pictures)[1].shape == (1, 84, 8400)
 
 
-@pytest.mark.parametrize("name", _ends(CLASSES))
+@pytest.mark.parametrize("name", _first_of_each(CLASSES))
 def test_a_classifier_has_the_parameters_and_operations_of_its_release(name):
     model, pictures = _model(name)
     parameters_m, published = CLASSES[name]
@@ -147,7 +148,7 @@ def test_a_classifier_has_the_parameters_and_operations_of_its_release(name):
     assert counted == pytest.approx(published, rel=0.03)
 
 
-@pytest.mark.parametrize("name", _ends(MASKS))
+@pytest.mark.parametrize("name", _first_of_each(MASKS))
 def test_a_drawer_of_masks_has_the_parameters_and_operations_of_its_release(name):
     model, pictures = _model(name)
     parameters_m, published = MASKS[name]
@@ -161,10 +162,10 @@ def test_a_drawer_of_masks_has_the_parameters_and_operations_of_its_release(name
 
 @pytest.mark.parametrize(
     ("name", "task"),
-    [
+    sampled([
         ("yolov5n", "infer"), ("yolov9t", "train"), ("yolov10n", "train"), ("yolo12n", "infer"),
         ("yolo11n-seg", "train"), ("yolo11n-seg", "infer"),
-    ],
+    ], "yolov5n", ("yolo11n-seg", "infer")),
 )  # fmt: skip
 def test_a_network_is_traced_by_its_bare_name_as_pictures(name, task):
     workload = trace_here(f"published_yolo:{name}", task=task)

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.sampled import sampled
 from tests.unit.parallelism.stated_of_tests import Found, searched
 from tests.unit.parallelism.stated_of_tests import evaluate_blocks as evaluate_stated
 
@@ -105,9 +106,7 @@ def orders(pp: int, count: int, recompute: str) -> list[Schedule]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("num_devices", "global_batch"), [pytest.param(4, 4, marks=pytest.mark.slow), (8, 8), (8, 2)]
-)
+@pytest.mark.parametrize(("num_devices", "global_batch"), sampled([(4, 4), (8, 8), (8, 2)], (8, 2)))
 def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
     num_devices: int, global_batch: int
 ) -> None:
@@ -170,7 +169,7 @@ def test_long_sequences_are_cut_where_a_batch_has_fewer_of_them_than_devices() -
             assert best.step_s < without.step_s / 2
 
 
-@pytest.mark.parametrize("seq", [8192, 32_768])
+@pytest.mark.parametrize("seq", sampled([8192, 32_768], 32_768))
 def test_what_is_cut_gains_more_than_the_margin(seq: int) -> None:
     prepared = space("gpt2", seq=seq, devices_per_node=8)
     alone = space("gpt2", seq=seq, devices_per_node=8, part_tokens=seq)

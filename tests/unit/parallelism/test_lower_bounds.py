@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.sampled import sampled
 from tests.unit.parallelism.test_search import SMALL, space
 
 from paceline.catalog.load import load_catalog
@@ -38,9 +39,14 @@ def on_slow_links(prepared: SearchSpace) -> SearchSpace:
     return replace(prepared, fabric=fabric)
 
 
-@pytest.mark.parametrize(("model", "seq"), MODELS)
-@pytest.mark.parametrize("num_devices", [8, 128])
-@pytest.mark.parametrize("links", ["fast", "slow"])
+@pytest.mark.parametrize(
+    ("model", "seq", "num_devices", "links"),
+    sampled(
+        [(*m, count, links) for m in MODELS for count in (8, 128) for links in ("fast", "slow")],
+        (SMALL, 1024), ("gpt2", 1024, 8), ("llama-3-8b", 8192, 128, "slow"),
+        ("mixtral-8x7b", 4096, 128, "fast"),
+    ),
+)  # fmt: skip
 def test_no_step_undercuts_its_bound(model: str, seq: int, num_devices: int, links: str) -> None:
     prepared = space(model, seq=seq)
     prepared = prepared if links == "fast" else on_slow_links(prepared)

@@ -26,6 +26,8 @@ CATALOG = load_catalog()
 RANKABLE = tuple(
     o for o in CATALOG.offers if unranked_reason(o, TODAY) is None and o.num_devices >= 1
 )
+#: Each example makes two plans.
+_FEW = settings.default.max_examples // 10
 OPTIONS = SearchOptions(max_batch=256, num_largest_batches=2, max_choices=3)
 
 markets = st.lists(st.sampled_from(RANKABLE), min_size=2, max_size=8, unique_by=lambda o: o.name)
@@ -53,7 +55,7 @@ def plan(offers: list[Offer], goal: Goal, model: str) -> PlanFile | None:
         return None
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=_FEW, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     offers=markets,
     goal=goals,
@@ -80,7 +82,7 @@ def test_adding_a_cheaper_equal_offer_raises_the_cost_by_nothing_that_matters(
     assert other.mid <= max(one.high, one.mid + matters)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=_FEW, deadline=None, suppress_health_check=list(HealthCheck))
 @given(offers=markets, goal=goals, factor=factors)
 def test_when_every_price_and_an_hour_fall_the_cost_falls_with_them(
     offers: list[Offer], goal: Goal, factor: float

@@ -119,6 +119,7 @@ def refusal(text):
     return None
 
 
+@EXAMPLES
 @given(st.integers(min_value=0, max_value=2000), st.text(min_size=1, max_size=8))
 def test_a_damaged_plan_is_read_or_refused(position, text):
     whole = dump_plan(PLAN)

@@ -26,7 +26,8 @@ from paceline.planning.planner import make_plan
 TODAY = date(2026, 11, 20)
 OPTIONS = SearchOptions(num_largest_batches=2)
 PRICES = st.floats(min_value=0.05, max_value=200.0)
-EXAMPLES = settings(max_examples=12)
+#: Each example makes two plans.
+EXAMPLES = settings(max_examples=settings.default.max_examples // 12)
 
 
 @cache
@@ -62,6 +63,7 @@ def best(offers, **goal):
     return plan.choices[0]
 
 
+@pytest.mark.kernels
 @EXAMPLES
 @given(catalogues(), st.data())
 def test_the_order_of_offers_does_not_matter(offers, data):

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.sampled import sampled
 
 from paceline.catalog.entities import Catalog
 from paceline.catalog.load import load_catalog
@@ -67,7 +68,7 @@ def one_of_each_kind(found: Search) -> list[int]:
     return list(rows.values())
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", sampled(JOBS, "dense", "recomputing", "in 16 bits"))
 def test_a_strategy_as_it_is_printed_costs_as_much_when_it_is_scaled(job: str) -> None:
     found = searched(job)
     rows = one_of_each_kind(found)
@@ -102,7 +103,7 @@ def test_a_plan_that_recomputes_says_so() -> None:
         assert "+recompute-block" in str(strategy_of(found, row))
 
 
-@pytest.mark.parametrize("job", ["dense", "recomputing", "convolutions"])
+@pytest.mark.parametrize("job", sampled(["dense", "recomputing", "convolutions"], "dense"))
 def test_a_strategy_as_it_is_printed_costs_as_much_when_it_is_pinned(job: str) -> None:
     found = searched(job)
     for row in one_of_each_kind(found):

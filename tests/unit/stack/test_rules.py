@@ -16,6 +16,8 @@ from paceline.stack.versions import version_key
 
 from .known import constraints_of, known_rows
 
+#: Each example resolves whole tables of builds.
+EXAMPLES = settings(max_examples=settings.default.max_examples // 4, deadline=None)
 TABLES = load_tables()
 KNOWN = [(row["rule"], facts_from(constraints_of(row))) for row in known_rows("no")]
 KNOWN += [("", facts_from(constraints_of(row))) for row in known_rows("yes")]
@@ -63,7 +65,7 @@ _FACTS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@EXAMPLES
 @given(_FACTS)
 def test_whatever_is_offered_breaks_no_rule(facts: Facts) -> None:
     builds = {(b.framework, b.release, b.tag): b for b in TABLES.builds}
@@ -75,7 +77,7 @@ def test_whatever_is_offered_breaks_no_rule(facts: Facts) -> None:
         assert judge(build, whole, TABLES).violations == ()
 
 
-@settings(max_examples=60, deadline=None)
+@EXAMPLES
 @given(_FACTS)
 def test_a_refusal_names_a_real_and_smallest_conflict(facts: Facts) -> None:
     answer = resolve_facts(facts)
@@ -92,7 +94,7 @@ def test_a_refusal_names_a_real_and_smallest_conflict(facts: Facts) -> None:
         assert all(reason.text for reason in conflict.reasons)
 
 
-@settings(max_examples=60, deadline=None)
+@EXAMPLES
 @given(_FACTS, st.sampled_from([f for f in USER_FIELDS if f != "platform"]))
 def test_forgetting_a_constraint_never_loses_a_solution(facts: Facts, name: str) -> None:
     if facts.framework == "cuda" or not resolve_facts(facts, max_combinations=1).combinations:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.sampled import sampled
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("scipy")
@@ -43,7 +44,7 @@ def test_boards_with_one_table_have_no_line():
     assert len(measured_twice(alone, {"one": ("a",), "two": ("b",)})) == 1
 
 
-@pytest.mark.parametrize("lean", [0.0, 0.5, 0.7])
+@pytest.mark.parametrize("lean", sampled([0.0, 0.5, 0.7], 0.5))
 def test_as_many_groups_are_inside_as_their_leaning_lets_them(lean):
     from accuracy.limits import expected_inside, inside_at_best
 

@@ -5,6 +5,7 @@ hand. Denoisers: the weights of the U-Net or transformer.
 """
 
 import pytest
+from tests.sampled import sampled
 from tests.unit.model.traced import trace_here
 
 from paceline.model.graph.graph import monomials
@@ -231,7 +232,7 @@ def test_a_denoiser_has_the_parameters_of_its_release(name, parameters):
     assert num_parameters(built(diffusion, name)) == parameters
 
 
-@pytest.mark.parametrize("name", sorted(diffusion.MODELS))
+@pytest.mark.parametrize("name", sampled(sorted(diffusion.MODELS), "sd2_unet", "sana_1600m"))
 def test_a_denoiser_answers_in_the_shape_of_its_latents(name):
     model = built(diffusion, name)
     with torch.device("meta"):
@@ -294,7 +295,12 @@ def test_a_gated_transformer_of_diffusion_has_the_billions_of_its_release(name, 
 
 
 @pytest.mark.parametrize(
-    "name", ["flux1", "sd35_medium", "cogvideox_2b", "flux2_klein_4b", "z_image"]
+    "name",
+    sampled(
+        ["flux1", "sd35_medium", "cogvideox_2b", "flux2_klein_4b", "z_image"],
+        "cogvideox_2b",
+        "flux2_klein_4b",
+    ),
 )
 def test_text_goes_through_a_transformer_with_the_picture(name):
     """Twice the products of as many parameters as tokens meet, and the attention of both."""
@@ -338,11 +344,11 @@ def test_a_transducer_has_the_layers_of_its_benchmark_and_steps_for_frames_and_l
     assert sum(p.numel() for p in network.parameters()) == sound + text + joined
     with torch.device("meta"):
         assert [one.shape for one in network.inputs(2)] == [(2, 210, 240), (2, 94)]
-        short = speech.Transducer(frames=42, letters=13)
+        short = speech.Transducer(frames=6, letters=2)
         walked = short.eval()(*short.inputs(2))
         trained = short.train()(*short.inputs(2))
-    assert walked.shape == (2, 21 + 13)
-    assert trained.shape == (2, 21, 13, 29)
+    assert walked.shape == (2, 3 + 2)
+    assert trained.shape == (2, 3, 2, 29)
 
 
 def test_ssd_on_a_mobilenet_has_the_operations_and_boxes_of_its_benchmark() -> None:

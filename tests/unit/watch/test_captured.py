@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.sampled import sampled
 from tests.unit.watch.watched import script
 
 from paceline.app.main import main
@@ -146,7 +147,7 @@ def test_a_model_and_a_script_are_one_too_many(capsys: pytest.CaptureFixture[str
     assert "two models" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("heap", ["glibc 2.36", "glibc 2.41", "musl", ""])
+@pytest.mark.parametrize("heap", sampled(["", "glibc 2.36", "glibc 2.41", "musl"], "", "musl"))
 def test_what_a_process_holds_before_its_first_step_is_part_of_its_memory(heap: str):
     workload = load_workload("resnet18", task="train", optimizer="sgd")
     asked = {"batch": 8, "seq": 1, "microbatches": 1, "heap": heap}
@@ -164,6 +165,8 @@ def test_what_a_process_holds_before_its_first_step_is_part_of_its_memory(heap: 
     assert more.high > small.high
 
 
+#: Steps that are left out, and microbatches of each.
+_SKIPPED = ((0, 1), (3, 1), (0, 2), (2, 2))
 _SCALED = """
 import sys, torch
 model = torch.nn.Linear(8, 4)
@@ -179,8 +182,15 @@ for step, x in enumerate(torch.utils.data.DataLoader(torch.randn(64, 8), batch_s
 
 
 @pytest.mark.usefixtures("warm_scripts")
-@pytest.mark.parametrize("cleared", ["none", "zeros"])
-@pytest.mark.parametrize(("num_skipped", "num_accumulated"), [(0, 1), (3, 1), (0, 2), (2, 2)])
+@pytest.mark.parametrize(
+    ("num_skipped", "num_accumulated", "cleared"),
+    sampled(
+        [(*numbers, how) for numbers in _SKIPPED for how in ("none", "zeros")],
+        (3, 1, "none"),
+        (2, 2, "zeros"),
+        (0, 2, "none"),
+    ),
+)
 def test_steps_that_a_scaler_leaves_out_are_no_microbatches(
     tmp_path: Path, num_skipped: int, num_accumulated: int, cleared: str
 ):
