@@ -17,6 +17,7 @@ from gpu.workers.memory_models import (
     torchvision,
 )
 from gpu.workers.profiled_memory import peak_bytes
+from tests.sampled import sampled
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.optimization import Adafactor
@@ -193,16 +194,16 @@ def frozen_densenet():
     return model
 
 
-def test_a_trained_head_on_dense_blocks(monkeypatch):
+@pytest.mark.parametrize("batch", sampled([4, 32], 4))
+def test_a_trained_head_on_dense_blocks(batch, monkeypatch):
     """What a layer joins of those before it is alive until the layer is done with it."""
     scratch = (*profiled_memory._KERNELS["cpu"], "aten::mkldnn_convolution")
     monkeypatch.setitem(profiled_memory._KERNELS, "cpu", scratch)
     pictures, dense = images(64), torchvision("densenet121")
-    for batch in (4, 32):
-        real = real_bytes(frozen_densenet, pictures, batch=batch)
-        predicted = predicted_bytes(dense, pictures, batch=batch, frozen=("features",))
-        assert predicted == pytest.approx(real, rel=0.02)
-        assert predicted == pytest.approx(predicted_bytes(frozen_densenet, pictures, batch=batch))
+    real = real_bytes(frozen_densenet, pictures, batch=batch)
+    predicted = predicted_bytes(dense, pictures, batch=batch, frozen=("features",))
+    assert predicted == pytest.approx(real, rel=0.02)
+    assert predicted == pytest.approx(predicted_bytes(frozen_densenet, pictures, batch=batch))
 
 
 OPTIMIZERS = {

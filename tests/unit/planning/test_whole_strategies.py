@@ -82,7 +82,8 @@ def test_a_budget_and_a_deadline_choose_among_the_same_strategies():
     whole = load_catalog()
     offers = [o for o in whole.offers if unranked_reason(o, TODAY) is None][::16]
     found = []
-    for goal in (Goal(max_devices=8, deadline_s=3e5), Goal(max_devices=8, budget_usd=300.0)):
+    for limit in ({"deadline_s": 3e5}, {"budget_usd": 300.0}):
+        goal = Goal(max_devices=8, devices=("A100 SXM4 80GB", "H100 SXM5 80GB"), **limit)
         question = resolve_question(
             load_workload("llama-3-8b"), goal, Work(num_tokens=1e9), today=TODAY,
             options=SearchOptions(num_largest_batches=2),
