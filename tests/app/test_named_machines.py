@@ -9,6 +9,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.errors import PacelineError
 from paceline.model.names.lookup import entry_of
+from paceline.reporting.figures import ItemRate
 from paceline.reporting.headlines import scaled_headline
 
 
@@ -53,5 +54,5 @@ def test_time_needs_no_price() -> None:
 def test_a_lone_count_has_no_efficiency() -> None:
     one = paceline.scale("resnet50", device="a100", counts=[8])
     two = paceline.scale("resnet50", device="a100", counts=[1, 8])
-    assert "efficient" not in scaled_headline(one.device, one.curve, "images")
-    assert "efficient" in scaled_headline(two.device, two.curve, "images")
+    assert "efficient" not in scaled_headline(one.device, one.curve, ItemRate(unit="images"))
+    assert "efficient" in scaled_headline(two.device, two.curve, ItemRate(unit="images"))

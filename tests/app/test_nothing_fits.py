@@ -81,7 +81,6 @@ def test_unlimited_memory_is_no_reason_for_the_largest_batch() -> None:
     [
         ("h100", "--compiler", "tensorrt"),
         ("inferentia1",),
-        ("apple m5",),
         ("k80", "--precision", "bf16"),
     ],
     ids=" ".join,

@@ -109,8 +109,8 @@ def shown_memory(cell: Cell, job: Job, steps: Steps, link: Link | None) -> RankM
     """What the tool of a row shows of a process: its live blocks, its segments, or all of it.
 
     Where the row says how it was trained, its allocations are replayed: segments stay that a
-    process does not need, as long as the device has room. A driver shows buffers of collectives,
-    too, which ``link`` between devices asks for.
+    process does not need, as long as the device has room. A driver shows the buffers that
+    collectives hold, too, which ``link`` between devices asks for.
     """
     kind, platform = _KINDS.get(cell.row.memory_kind, "process"), job.how.platform
     planned = _planned_memory(cell, steps)
@@ -121,7 +121,7 @@ def shown_memory(cell: Cell, job: Job, steps: Steps, link: Link | None) -> RankM
         live = memory_of_kind(planned.mid_bytes, "allocated", platform=platform)
         around = mid - memory_of_kind(planned.mid_bytes, "reserved", platform=platform)
         held = live * _held_frac(cell, job) + around
-    if kind == "process":
+    if cell.row.memory_kind == "driver":
         held += sum(communicator_bytes(axis.size, link) for axis in job.strategy.mesh)
     shown = shown.scaled(held / mid)
     if cell.row.memory_rank == "last":

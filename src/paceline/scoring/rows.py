@@ -104,8 +104,8 @@ class Row:
         first_token_limit_s: That 99 of 100 first tokens keep.
         per_token_limit_s: The same from one token to the next.
         geometry: The model's sizes as an entry, where the row states them.
-        memory_kind: Which figure of memory is asked for: ``allocated``, ``reserved`` or that of the
-            process, as if empty.
+        memory_kind: Which figure of memory is asked for: ``allocated``, ``reserved``, what a
+            ``driver`` shows, or what the process needs, as if empty.
         memory_rank: ``last`` where that is the rank whose memory is asked for, else the fullest.
         trainer: Whose defaults are taken where the row says how it was trained but not all of it.
         lengths: ``vary`` where sequences are as long as their texts, else empty.

@@ -490,16 +490,18 @@ def _rank(stated: str) -> str:
 
 
 def _kind(stated: str, reports: str = "") -> str:
-    """``allocated`` or ``reserved`` where that is what a trainer printed, else empty.
+    """``allocated`` or ``reserved`` where a trainer printed that, ``driver``, or else empty.
 
     Args:
         stated: Words of the row.
         reports: What the trainer's own report counts.
 
-    >>> _kind("max_memory_allocated"), _kind("as reported by trainer", "reserved"), _kind("driver")
-    ('allocated', 'reserved', '')
+    >>> _kind("max_memory_allocated"), _kind("driver (not said)"), _kind("not said")
+    ('allocated', 'driver', '')
+    >>> _kind("as reported by trainer", "reserved")
+    'reserved'
     """
-    found = re.match(r"(?:max_memory_)?(allocated|reserved)", stated.lower())
+    found = re.match(r"(?:max_memory_)?(allocated|reserved|driver)", stated.lower())
     if found:
         return found[1]
     return reports if re.search(r"report|trainer", stated, re.IGNORECASE) else ""
