@@ -116,7 +116,7 @@ def test_a_plan_has_what_predict_has_and_says_what_it_took() -> None:
     cell = _cell(**_FEATURES)
     plan = paceline.plan(
         "llama-3-8b", rps=4, tpot="50ms", ttft="1s", device=_DEVICE, max_devices=1,
-        precision="bf16", as_of="2026-11-20", **_FEATURES,
+        precision="bf16", as_of="2026-11-20", cloud="lambda", **_FEATURES,
     )  # fmt: skip
     choice = plan.choices[0]
     assert cell.per_token is not None
