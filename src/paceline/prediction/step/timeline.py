@@ -36,13 +36,15 @@ def step_ends_s(host_s: Array, device_s: Array, num_before: int) -> tuple[FloatA
     np.cumsum(done, axis=-1, out=done)
     whole = done[..., -1].copy()
     done -= device_s
-    behind = np.subtract(np.cumsum(host_s, axis=-1, dtype=np.float64), done)
-    if num_before in (0, device_s.shape[-1]):
+    has_rest = 0 < num_before < device_s.shape[-1]
+    done_before = done[..., num_before].copy() if has_rest else whole
+    behind = np.subtract(np.cumsum(host_s, axis=-1, dtype=np.float64), done, out=done)
+    if not has_rest:
         end: FloatArray = whole + behind.max(axis=-1)
         return end, end if num_before else nothing
     before: FloatArray = behind[..., :num_before].max(axis=-1)
     after: FloatArray = behind[..., num_before:].max(axis=-1)
-    return whole + np.maximum(before, after), before + done[..., num_before]
+    return whole + np.maximum(before, after), before + done_before
 
 
 def waiting_end_s(host_s: Array, device_s: Array, waits: npt.NDArray[np.intp]) -> FloatArray:
