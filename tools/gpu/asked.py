@@ -1,10 +1,11 @@
 """Jobs as people write them on this machine's GPU, beside what paceline answers.
 
-Usage: PYTHONPATH=tools python -m gpu.asked measure [--out FILE] [--start 0]
+Usage: PYTHONPATH=tools python -m gpu.asked measure [--jobs FILE] [--out FILE] [--start 0]
+       PYTHONPATH=tools python -m gpu.asked before --gpu NAME [--jobs FILE] [--out FILE]
        PYTHONPATH=tools python -m gpu.asked page [--records FILE] [--out FILE]
-``measure`` runs every job of ``asked.toml`` in the Python that has the libraries, and writes a line
-of JSON each. ``page`` sets the answers of ``paceline predict`` beside
-them. What the measurements say calibrates nothing by itself.
+``measure`` runs every job of a file in the Python that has the libraries, and writes a line of JSON
+each. ``before`` writes what ``paceline predict`` answers before anything is measured. ``page`` sets
+today's answers beside what was measured. What the measurements say calibrates nothing by itself.
 """
 
 from __future__ import annotations
@@ -28,16 +29,22 @@ from pages import deliver
 
 _TOOLS = Path(__file__).parent
 _RECORDS = Path("benchmarks/gpu_asked.jsonl")
+_BEFORE = Path("benchmarks/gpu_asked_before.jsonl")
+_JOBS = (_TOOLS / "asked.toml", _TOOLS / "asked_h100.toml")
+_RELEASED = Path("src/paceline/frontends/torch/torch_transformers/hf_models.json")
 Job = dict[str, Any]
 
 
-def read_jobs(path: Path = _TOOLS / "asked.toml") -> list[Job]:
+def read_jobs(path: Path) -> list[Job]:
     """The jobs, with configurations in place of their names."""
     whole = tomllib.loads(path.read_text(encoding="utf-8"))
     jobs: list[Job] = whole["job"]
-    for job in jobs:
-        if "config" in job["worker"]:
-            job["worker"]["config"] = whole["configs"][job["worker"]["config"]]
+    released = json.loads(_RELEASED.read_text(encoding="utf-8"))["models"]
+    for worker in (job["worker"] for job in jobs):
+        if "config" in worker:
+            worker["config"] = whole["configs"][worker["config"]]
+        elif "released" in worker:
+            worker["config"] = released[worker["released"]]
     return jobs
 
 
@@ -87,12 +94,13 @@ def answer(job: Job, gpu: str) -> dict[str, Any]:
     return cell
 
 
-def page(seen: Mapping[str, Mapping[str, Any]], jobs: Sequence[Job]) -> str:
-    """The whole page."""
+def page(seen: Sequence[Mapping[str, Any]], jobs: Sequence[Job]) -> str:
+    """The whole page: each measured job beside today's answer."""
+    by_title = {job["title"]: job for job in jobs if "model" in job}
     rows = [
-        (job["title"], seen[job["title"]], answer(job, seen[job["title"]]["gpu"]), job)
-        for job in jobs
-        if "model" in job and "median_s" in seen.get(job["title"], {})
+        (found["title"], found, answer(job, found["gpu"]), job)
+        for found in seen
+        if "median_s" in found and (job := by_title.get(found["title"])) is not None
     ]
     told = [one for one in rows if "step_s" in one[2]]
     off = [abs(_told_s(cell, job)["mid"] / found["median_s"] - 1) for _, found, cell, job in told]
@@ -137,22 +145,39 @@ def _line(title: str, found: Mapping[str, Any], cell: Mapping[str, Any], job: Jo
     return f"| {' | '.join(cells)} |"
 
 
+def before(jobs: Sequence[Job], gpu: str) -> Iterator[dict[str, Any]]:
+    """What is answered of each job before it is measured: seconds and bytes, or the message."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for job in jobs:
+        if "model" not in job:
+            continue
+        cell = answer(job, gpu)
+        told = {"reason": cell["reason"]} if "step_s" not in cell else {
+            "told_s": _told_s(cell, job), "told_bytes": cell.get("memory_bytes"),
+        }  # fmt: skip
+        yield {"title": job["title"], "gpu": gpu, "asked_at": now, **told}
+
+
 def main() -> None:
-    """Measure, or write the page."""
+    """Measure, answer beforehand, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("measure", "page"))
+    parser.add_argument("what", choices=("measure", "before", "page"))
+    parser.add_argument("--jobs", type=Path, nargs="+", default=_JOBS)
     parser.add_argument("--records", type=Path, default=_RECORDS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--start", type=int, default=0, help="number of the first job")
+    parser.add_argument("--gpu", help="name of the GPU that jobs will run on")
     asked = parser.parse_args()
-    jobs = read_jobs()[asked.start :]
+    jobs = [job for path in asked.jobs for job in read_jobs(path)][asked.start :]
     if asked.what == "page":
         lines = asked.records.read_text(encoding="utf-8").splitlines()
-        deliver(page({one["title"]: one for one in map(json.loads, lines)}, jobs), asked.out)
+        deliver(page([json.loads(line) for line in lines], jobs), asked.out)
         return
-    with (asked.out or _RECORDS).open("a", encoding="utf-8") as out:
-        for seen in measure(jobs, asked.python):
+    found = before(jobs, asked.gpu) if asked.what == "before" else measure(jobs, asked.python)
+    usual = _BEFORE if asked.what == "before" else _RECORDS
+    with (asked.out or usual).open("a", encoding="utf-8") as out:
+        for seen in found:
             out.write(json.dumps(seen) + "\n")
             out.flush()
             print(seen["title"], seen.get("median_s", seen.get("reason")), flush=True)

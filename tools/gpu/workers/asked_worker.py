@@ -41,6 +41,8 @@ def _seen(job):
     torch.backends.cuda.matmul.allow_tf32 = job.get("tf32", False)
     torch.backends.cudnn.allow_tf32 = job.get("tf32", False)
     step = KINDS[job["kind"]](job)
+    if _is_cuda():
+        torch.cuda.empty_cache()
     seen = _timed(step, job)
     seen.update(kernels=_kernels(step) if _is_cuda() else [], **_software())
     return seen
@@ -118,17 +120,62 @@ def _transformers(job):
     import transformers
 
     known = dict(job["config"])
-    config = getattr(transformers, known.pop("class"))(**known)
-    weights = torch.bfloat16 if job.get("weights") == "bf16" else torch.float32
+    if "class" in known:
+        config = getattr(transformers, known.pop("class"))(**known)
+    else:
+        config = transformers.AutoConfig.for_model(**known)
+        if "target" in job:
+            config.decoder_start_token_id = 0
     made = getattr(transformers, job["model"])
-    with torch.device(_device()):
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(weights)
-        try:
-            model = made(config) if not hasattr(made, "from_config") else made.from_config(config)
-        finally:
-            torch.set_default_dtype(before)
-    return model.to(weights)
+    with drawn(job):
+        model = made(config) if not hasattr(made, "from_config") else made.from_config(config)
+    model = model.to(width_of(job))
+    if "part" in job:
+        model = getattr(model, job["part"])
+    return _in_four_bits(model).to(_device()) if job.get("bits") == 4 else model
+
+
+def width_of(job):
+    """The type of weights that a job asks for; FP32 without."""
+    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    return kinds.get(job.get("weights"), torch.float32)
+
+
+@contextlib.contextmanager
+def drawn(job):
+    """Weights are drawn where they will lie, as wide as asked."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(width_of(job))
+    try:
+        with torch.device(_device()):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _in_four_bits(model):
+    """Linear layers but the head as bitsandbytes keeps them for QLoRA: NF4, scales quantised."""
+    import bitsandbytes
+
+    found = [
+        (parent, name, layer)
+        for parent in model.modules()
+        for name, layer in parent.named_children()
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head"
+    ]
+    for parent, name, layer in found:
+        with torch.device("meta"):
+            kept = bitsandbytes.nn.Linear4bit(
+                layer.in_features, layer.out_features, bias=layer.bias is not None,
+                compute_dtype=torch.bfloat16, compress_statistics=True, quant_type="nf4",
+            )  # fmt: skip
+        kept.weight = bitsandbytes.nn.Params4bit(
+            layer.weight.data, requires_grad=False, compress_statistics=True, quant_type="nf4"
+        )
+        kept.bias = layer.bias
+        setattr(parent, name, kept)
+    model.is_loaded_in_4bit = True
+    return model
 
 
 def _cast(job):
@@ -142,6 +189,10 @@ def _optimizer(job, model):
     trained = [one for one in model.parameters() if one.requires_grad]
     if job.get("optimizer", "adamw") == "sgd":
         return torch.optim.SGD(trained, lr=1e-4, momentum=0.9)
+    if job.get("optimizer") == "adamw-8bit":
+        import bitsandbytes
+
+        return bitsandbytes.optim.AdamW8bit(trained, lr=1e-6)
     return torch.optim.AdamW(trained, lr=1e-6, fused=job.get("fused") or None)
 
 
@@ -170,7 +221,19 @@ def _ids(job, high):
 
 def language_training(job):
     """A step of a Hugging Face model that tells its own loss; full, or by adapters."""
+    model, ids = _tuned(job), _ids(job, 30000)
+    run = torch.compile(model) if job.get("compiled") else model
+    labels = ids[:, : job["target"]].contiguous() if "target" in job else ids
+    return _trained(job, model, lambda: run(input_ids=ids, labels=labels).loss)
+
+
+def _tuned(job):
+    """The model of a job, with its adapters and checkpoints."""
     model = _transformers(job).train()
+    if job.get("bits") == 4:
+        from peft import prepare_model_for_kbit_training
+
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     if job.get("lora_rank"):
         from peft import LoraConfig, get_peft_model
 
@@ -179,9 +242,51 @@ def language_training(job):
         model.config.use_cache = False
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
-    ids = _ids(job, 30000)
-    run = torch.compile(model) if job.get("compiled") else model
-    return _trained(job, model, lambda: run(input_ids=ids, labels=ids).loss)
+    return model
+
+
+def seeing_training(job):
+    """A step of a model that reads one picture and words: its picture's tokens stand first."""
+    model = _tuned(job)
+    size = model.config.vision_config.image_size
+    ids = torch.randint(0, 30000, (job["batch"], job["patches"] + job["text"]), device=_device())
+    ids[:, : job["patches"]] = model.config.image_token_id
+    pictures = torch.randn(job["batch"], 3, size, size, device=_device(), dtype=width_of(job))
+    labels = ids.masked_fill(ids == model.config.image_token_id, -100)
+    asked = {"input_ids": ids, "pixel_values": pictures, "labels": labels}
+    asked["token_type_ids"] = torch.zeros_like(ids)
+    return _trained(job, model, lambda: model(**asked).loss)
+
+
+def segmenting_training(job):
+    """A step of a Hugging Face model that names each pixel of its pictures."""
+    model = _transformers(job).train()
+    shape = (job["batch"], job["image"], job["image"])
+    pictures = torch.randn(job["batch"], 3, *shape[1:], device=_device())
+    labels = torch.zeros(shape, dtype=torch.int64, device=_device())
+    return _trained(job, model, lambda: model(pixel_values=pictures, labels=labels).loss)
+
+
+def encoding(job):
+    """A pass of a batch of texts through an encoder."""
+    model, ids = _transformers(job).eval(), _ids(job, 30000)
+    return _passed(lambda: model(input_ids=ids, attention_mask=torch.ones_like(ids)))
+
+
+def pictures_encoding(job):
+    """A pass of a batch of pictures through an encoder."""
+    model = _transformers(job).eval()
+    shape = (job["batch"], 3, job["image"], job["image"])
+    pictures = torch.randn(shape, device=_device(), dtype=width_of(job))
+    return _passed(lambda: model(pixel_values=pictures))
+
+
+def _passed(run):
+    def step():
+        with torch.inference_mode():
+            return run()
+
+    return step
 
 
 def classifier_training(job):
@@ -293,7 +398,43 @@ def detection_training(job):
     labels = torch.ones(8, dtype=torch.int64, device=_device())
     pictures = [torch.rand(3, 800, 1216, device=_device()) for _ in range(job["batch"])]
     targets = [{"boxes": boxes, "labels": labels} for _ in pictures]
+    if job.get("masks"):
+        masks = torch.ones(8, 800, 1216, dtype=torch.uint8, device=_device())
+        targets = [{**one, "masks": masks} for one in targets]
     return _trained(job, model, lambda: sum(model(pictures, targets).values()))
+
+
+def clip_training(job):
+    """A step of a torchvision network of clips."""
+    import torchvision
+
+    model = torchvision.models.get_model(job["name"], weights=None).to(_device()).train()
+    shape = (job["batch"], 3, job["frames"], job["image"], job["image"])
+    clips = torch.randn(shape, device=_device())
+    labels = torch.zeros(job["batch"], dtype=torch.int64, device=_device())
+    loss = torch.nn.functional.cross_entropy
+    return _trained(job, model, lambda: loss(model(clips), labels))
+
+
+def picturing(job):
+    """A picture or clip of a pipeline of Diffusers, its prompt already read."""
+    from asked_pictures import made
+
+    with drawn(job):
+        make = made(job)
+    return _passed(make)
+
+
+def denoiser_training(job):
+    """A step of the network of a pipeline on noise."""
+    from asked_pictures import denoiser
+
+    with drawn(job):
+        model, inputs = denoiser(job)
+    model.train()
+    target = torch.randn_like(inputs["sample"])
+    mse = torch.nn.functional.mse_loss
+    return _trained(job, model, lambda: mse(model(**inputs).sample, target))
 
 
 def tower(job):
@@ -339,6 +480,13 @@ KINDS = {
     "vision-training": vision_training,
     "vision-inference": vision_inference,
     "detection-training": detection_training,
+    "clip-training": clip_training,
+    "seeing-training": seeing_training,
+    "segmenting-training": segmenting_training,
+    "encoding": encoding,
+    "pictures-encoding": pictures_encoding,
+    "picturing": picturing,
+    "denoiser-training": denoiser_training,
     "tower": tower,
     "recurrent": recurrent,
 }
