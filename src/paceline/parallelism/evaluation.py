@@ -96,6 +96,7 @@ class WeighedStrategies:
             "backward_s": times.backward_s,
             "memory_mid_bytes": memory.process_mid_bytes,
             "memory_high_bytes": memory.process_high_bytes,
+            "communicator_bytes": memory.communicator_bytes,
             "last_memory_frac": memory.last_frac,
         }
         return StrategyEvaluation(

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from paceline.model.graph.block_names import is_numbered
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.parallelism.collectives.communicators import communicator_bytes
 from paceline.parallelism.memory.sharded_memory import (
     GATHERED_FRAC,
     KeptShares,
@@ -23,7 +24,13 @@ from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.schedule.bubbles import chunks_in_flight
 from paceline.parallelism.schedule.pipeline_timing import Pipelines, played_alike
-from paceline.parallelism.schedule.table import SHARDINGS, ClusterLinks, StrategyTable, Variant
+from paceline.parallelism.schedule.table import (
+    SHARDINGS,
+    ClusterLinks,
+    StrategyTable,
+    Variant,
+    VariantKind,
+)
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import TrainingProfile
 from paceline.prediction.memory.peak import process_bytes
@@ -71,6 +78,7 @@ class RankMemory:
         kept_bytes: Activations of microbatches in flight.
         allocated_bytes: Peak of its live tensors.
         last_frac: Of that, what the last stage has.
+        communicator_bytes: What collectives hold beside them.
         process_mid_bytes: Peak of its process, median.
         process_high_bytes: The same, the bound that holds at a chance of 95 %.
         owned: What all replicas hold, and experts where expert ranks hold different ones.
@@ -80,6 +88,7 @@ class RankMemory:
     kept_bytes: FloatArray
     allocated_bytes: FloatArray
     last_frac: FloatArray
+    communicator_bytes: FloatArray
     process_mid_bytes: FloatArray
     process_high_bytes: FloatArray
     owned: tuple[Owned, ...]
@@ -134,15 +143,29 @@ def rank_memory(
     _, mid, high = process_bytes(whole, count, largest, platform=fabric.platform)
     fullest = (np.arange(len(table)), whole.argmax(axis=1))
     last_bytes = whole[np.arange(len(table)), table.pp - 1]
+    joined = joined_bytes(table, variants, fabric)
     return RankMemory(
         state_bytes=state_bytes[fullest],
         kept_bytes=kept_bytes[fullest],
         allocated_bytes=whole[fullest],
         last_frac=last_bytes / whole[fullest],
-        process_mid_bytes=mid.max(axis=1),
-        process_high_bytes=high.max(axis=1),
+        communicator_bytes=joined,
+        process_mid_bytes=mid.max(axis=1) + joined,
+        process_high_bytes=high.max(axis=1) + joined,
         owned=owned,
     )
+
+
+def joined_bytes(
+    table: StrategyTable, kinds: Sequence[VariantKind], fabric: ClusterLinks
+) -> FloatArray:
+    """What communicators hold of each rank, one for each axis of the mesh, (num_strategies,)."""
+    shapes = [(one.shape.tensor, one.shape.sequence, one.shape.experts) for one in kinds]
+    shards = np.maximum(table.shards, 1)
+    outer = np.stack([table.dp // shards, shards, table.pp], axis=1)
+    sizes = np.hstack([outer, np.array(shapes, dtype=np.int64)[table.variant]])
+    each = communicator_bytes(sizes, fabric.device_link.num_channels[0])
+    return np.asarray(each.sum(axis=1))
 
 
 def least_rank_bytes(

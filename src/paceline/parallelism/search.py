@@ -33,7 +33,7 @@ from paceline.parallelism.memory.memory_fit import (
     quantile_bytes,
 )
 from paceline.parallelism.offload import Host, host_bytes, offloaded
-from paceline.parallelism.rank_memory import least_rank_bytes
+from paceline.parallelism.rank_memory import joined_bytes, least_rank_bytes
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import (
     KINDS,
@@ -388,8 +388,11 @@ def _least_bytes(
     variants, fabric = space.variants_of(places), space.fabric
     live = least_rank_bytes(own, variants, recomputes, fabric.profile, has_optimizer=has_optimizer)
     _, mid, high = process_bytes(live, 0.0, np.zeros_like(live), platform=fabric.platform)
+    joined = joined_bytes(own, variants, fabric)
     # Beyond the bound what is needed falls as the median rises.
-    return _needed_bytes(space, mid, high, min(space.memory_confidence, BOUND_CONFIDENCE))
+    return _needed_bytes(
+        space, mid + joined, high + joined, min(space.memory_confidence, BOUND_CONFIDENCE)
+    )
 
 
 def _smallest_bytes(space: SearchSpace, table: StrategyTable, least_bytes: FloatArray) -> float:

@@ -60,6 +60,7 @@ class Steps:
         memory_low_bytes: Peak of the fullest rank's process, lower end of its 80 % interval.
         memory_mid_bytes: Median.
         memory_high_bytes: The bound that holds at a chance of 95 %.
+        communicator_bytes: Of it, what collectives hold beside the allocator; NaN without.
         last_memory_frac: Of live bytes on the fullest rank, what the last stage has; NaN without.
         parameter_bytes: Of it, parameters as a rank keeps them.
         optimizer_state_bytes: Of it, optimizer state with master weights.
@@ -103,6 +104,7 @@ class Steps:
     memory_low_bytes: FloatArray
     memory_mid_bytes: FloatArray
     memory_high_bytes: FloatArray
+    communicator_bytes: FloatArray
     last_memory_frac: FloatArray
     parameter_bytes: FloatArray
     optimizer_state_bytes: FloatArray

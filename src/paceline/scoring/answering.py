@@ -201,7 +201,7 @@ def _answer(
     rate, unit = _throughput(cell, workload, asked.job, asked.items, mid_s)
     whole = rank_memory(cell, peak)
     needed = whole if asked.job.engine is None else rank_memory(cell, single)
-    memory = shown_memory(cell, kept_job(cell, asked.job), peak, asked.machine.device_link)
+    memory = shown_memory(cell, kept_job(cell, asked.job), peak)
     return Answer(
         entry=reading.entry,
         device=cell.device.name,

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import cast
 
-from paceline.catalog.entities import Link
+import numpy as np
+
 from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import OptimizerKernel, Peaks, TrainingFormat
-from paceline.parallelism.collectives.communicators import communicator_bytes
 from paceline.parallelism.memory.memory_fit import (
     bound_bytes,
     chance_to_fit,
@@ -99,36 +99,43 @@ def _planned_memory(cell: Cell, steps: Steps) -> RankMemory:
     facts = _facts(cell)
     if facts is not None:
         parameter_bytes = float(steps.parameter_bytes[0])
-        step = step if cell.reading.has_adapters else _planned(step, facts, parameter_bytes)
+        kept_bytes = parameter_bytes + _joined_bytes(steps)
+        step = step if cell.reading.has_adapters else _planned(step, facts, kept_bytes)
         start = _start_bytes(cell, facts, parameter_bytes)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
     return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
 
 
-def shown_memory(cell: Cell, job: Job, steps: Steps, link: Link | None) -> RankMemory:
+def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
     """What the tool of a row shows of a process: its live blocks, its segments, or all of it.
 
     Where the row says how it was trained, its allocations are replayed: segments stay that a
-    process does not need, as long as the device has room. A driver shows the buffers that
-    collectives hold, too, which ``link`` between devices asks for.
+    process does not need, as long as the device has room.
     """
     kind, platform = _KINDS.get(cell.row.memory_kind, "process"), job.how.platform
     planned = _planned_memory(cell, steps)
     process = (planned.low_bytes, planned.mid_bytes, planned.high_bytes)
-    low, mid, high = interval_of_kind(process, kind, platform=platform)
+    joined = _joined_bytes(steps)
+    low, mid, high = interval_of_kind(process, kind, platform=platform, joined_bytes=joined)
     shown, held = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high), mid
     if kind != "allocated" and cell.row.trainer and can_replay(job.how, job.strategy):
-        live = memory_of_kind(planned.mid_bytes, "allocated", platform=platform)
-        around = mid - memory_of_kind(planned.mid_bytes, "reserved", platform=platform)
+        live, reserved = (
+            memory_of_kind(planned.mid_bytes, inner, platform=platform, joined_bytes=joined)
+            for inner in _KINDS.values()
+        )
+        around = mid - reserved
         held = live * _held_frac(cell, job) + around
-    if cell.row.memory_kind == "driver":
-        held += sum(communicator_bytes(axis.size, link) for axis in job.strategy.mesh)
     shown = shown.scaled(held / mid)
     if cell.row.memory_rank == "last":
         last_frac = float(steps.last_memory_frac[0])
         shown = shown.scaled(1.0 if math.isnan(last_frac) else last_frac)
     peaks = peaks_shown(cell.reading.configuration.peaks, cell.row.memory_kind)
     return shown.spread(peak_log_sigma(peaks))
+
+
+def _joined_bytes(steps: Steps) -> float:
+    """What communicators hold of the rank; nothing where it is alone."""
+    return float(np.nan_to_num(steps.communicator_bytes[0]))
 
 
 def _held_frac(cell: Cell, job: Job) -> float:
@@ -171,12 +178,12 @@ def _facts(cell: Cell) -> dict[str, str] | None:
     return next(fitting_lines("framework_memory.csv", asked), None)
 
 
-def _planned(step: list[float], facts: dict[str, str], parameter_bytes: float) -> list[float]:
-    """With the buffers that a framework plans beyond what is alive."""
+def _planned(step: list[float], facts: dict[str, str], kept_bytes: float) -> list[float]:
+    """With the buffers that a framework plans beyond what is alive; some is kept at all times."""
     if not facts["activations_high"]:
         return step
     low, mid, high = step
-    activations = max(low - parameter_bytes, 0.0)
+    activations = max(low - kept_bytes, 0.0)
     workspace = float(facts["workspace_bytes"])
     return [
         low,

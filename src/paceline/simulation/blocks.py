@@ -71,11 +71,12 @@ def as_sure(steps: Steps, alone: Steps, machine: Machine, num_devices: int) -> S
         alone.device_log_sigma, alone_s=alone_s, exposed_s=exposed_s, sharing_log_sigma=sharing
     )
     low_frac = alone.memory_low_bytes / alone.memory_mid_bytes
+    joined = np.nan_to_num(steps.communicator_bytes)
     return replace(
         steps,
         communication_s=sent_s,
         per_token_s=steps.step_s,
-        memory_low_bytes=steps.memory_mid_bytes * low_frac,
+        memory_low_bytes=(steps.memory_mid_bytes - joined) * low_frac + joined,
         device_log_sigma=alone.device_log_sigma,
         sharing_log_sigma=sharing,
         bound=alone.bound,

@@ -15,7 +15,9 @@ MemoryKind = Literal["allocated", "reserved", "process"]
 LIVE_FRAC = 0.02
 
 
-def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Allocator) -> float:
+def memory_of_kind(
+    process_bytes: float, kind: MemoryKind, *, platform: Allocator, joined_bytes: float = 0.0
+) -> float:
     """What another tool shows of a process whose peak is ``process_bytes``.
 
     Args:
@@ -23,6 +25,7 @@ def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Allocato
         kind: ``allocated`` is ``torch.cuda.max_memory_allocated``, where libraries keep their
             workspaces too; ``reserved`` is ``max_memory_reserved``.
         platform: Whose allocator, libraries and driver.
+        joined_bytes: Of the process, what communicators of its ranks hold; no allocator does.
 
     >>> whole = 20e9
     >>> kinds = ("allocated", "reserved", "process")
@@ -33,21 +36,25 @@ def memory_of_kind(process_bytes: float, kind: MemoryKind, *, platform: Allocato
     if kind == "process":
         return process_bytes
     added = process_memory(platform)
-    reserved = max(process_bytes - added.context_mid_bytes, 0.0)
+    reserved = max(process_bytes - joined_bytes - added.context_mid_bytes, 0.0)
     if kind == "reserved":
         return reserved
     blocks = max(reserved - added.workspace_bytes - added.slack_mid_bytes, 0.0)
     return min(blocks / (1.0 + added.fragmentation_mid_frac) + added.workspace_bytes, reserved)
 
 
-def live_bytes(process_bytes: float, configuration: Configuration) -> float:
-    """What live tensors hold of a process that runs so."""
-    return memory_of_kind(process_bytes, "allocated", platform=allocator_of(configuration))
+def live_bytes(
+    process_bytes: float, configuration: Configuration, *, joined_bytes: float = 0.0
+) -> float:
+    """What live tensors hold of a process that runs so; arguments are those of `memory_of_kind`."""
+    platform = allocator_of(configuration)
+    return memory_of_kind(process_bytes, "allocated", platform=platform, joined_bytes=joined_bytes)
 
 
 def interval_of_kind(
-    process_bytes: Sequence[float], kind: MemoryKind, *, platform: Allocator
-) -> tuple[float, float, float]:
+    process_bytes: Sequence[float], kind: MemoryKind, *, platform: Allocator,
+    joined_bytes: float = 0.0,
+) -> tuple[float, float, float]:  # fmt: skip
     """Lower end, median and bound of a figure, with the doubts that are its own.
 
     What the driver's context takes is in doubt in the process's figure alone, what fragments in
@@ -57,17 +64,19 @@ def interval_of_kind(
         process_bytes: Lower end, median and bound of the process.
         kind: As in `memory_of_kind`.
         platform: Whose allocator, libraries and driver.
+        joined_bytes: As in `memory_of_kind`.
 
     >>> low, mid, high = interval_of_kind((9e9, 10e9, 12e9), "allocated", platform="cuda")
     >>> high / mid < 1.05 < 12 / 10
     True
     """
     low, mid, high = process_bytes
-    shown = memory_of_kind(mid, kind, platform=platform)
+    shown = memory_of_kind(mid, kind, platform=platform, joined_bytes=joined_bytes)
     if kind == "process":
         return low, mid, high
     if kind == "allocated":
         return shown / (1.0 + LIVE_FRAC), shown, shown * (1.0 + LIVE_FRAC)
     added = process_memory(platform)
-    least, most = low - added.context_low_bytes, high - added.context_high_bytes
+    least = low - joined_bytes - added.context_low_bytes
+    most = high - joined_bytes - added.context_high_bytes
     return min(max(least, 0.0), shown), shown, max(most, shown)

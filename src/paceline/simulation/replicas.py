@@ -14,6 +14,7 @@ from paceline.errors import MissingFactError
 from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, IntArray, Phase
+from paceline.parallelism.collectives.communicators import communicator_bytes
 from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
 from paceline.parallelism.schedule.launches import hosted, launches_alone
@@ -262,13 +263,21 @@ def with_memory(
         np.select([points[3] > 0, points[4] > 0], [alone, whole], usual)[of_row]
         for alone, whole, usual in ways
     )
-    mid = steps.memory_mid_bytes - saved_mid
+    mid, joined = steps.memory_mid_bytes - saved_mid, _joined_bytes(cases)
     share = 1.0 if sharding == "none" else 1.0 / shards
     return replace(
         steps,
-        memory_low_bytes=steps.memory_low_bytes * mid / steps.memory_mid_bytes,
-        memory_mid_bytes=mid,
-        memory_high_bytes=steps.memory_high_bytes - saved_high,
+        memory_low_bytes=steps.memory_low_bytes * mid / steps.memory_mid_bytes + joined,
+        memory_mid_bytes=mid + joined,
+        memory_high_bytes=steps.memory_high_bytes - saved_high + joined,
+        communicator_bytes=joined,
         optimizer_state_bytes=steps.optimizer_state_bytes * share,
         parameter_bytes=steps.parameter_bytes * (share if sharding == "zero3" else 1.0),
     )
+
+
+def _joined_bytes(cases: Cases) -> FloatArray:
+    """What communicators hold of each rank: one of replicas, one of ranks that split weights."""
+    fsdp = cases.of_jobs([one.strategy.size("fsdp") for one in cases.jobs])
+    sizes = np.stack([cases.replicas // fsdp, fsdp])
+    return np.asarray(communicator_bytes(sizes, cases.device_link.num_channels).sum(axis=0))

@@ -22,6 +22,7 @@ from paceline.prediction.step.one_pass import predict_pass
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
+from paceline.simulation.memory_kinds import memory_of_kind
 from paceline.simulation.simulator import simulate
 
 COUNT, PER_RANK = 8, 12
@@ -117,3 +118,34 @@ def test_replicas_whose_modules_launch_each_kernel_wait_for_their_host() -> None
     beside = replace(plain, strategy=Strategy.parse("dp4.tp2"), batch=1.0)
     steps = simulate([shared, beside], [machine()] * 2)
     assert steps.step_s[0] > 1.5 * steps.step_s[1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "neighbours"),
+    [("dp2", 1), ("dp8", 2), ("fsdp8", 2), ("dp2.fsdp4", 3), ("dp2.tp4", 3), ("dp4.cp2", 3)],
+)
+def test_a_process_holds_what_its_communicators_hold_and_its_allocator_does_not(
+    strategy: str, neighbours: int
+) -> None:
+    """The same ranks on the same machine, once with cards that talk through their host.
+
+    A ring of two has one neighbour; 24 channels of 12 MiB for each (NVIDIA/nccl, transport/p2p.cc).
+    """
+    catalog = load_catalog()
+    job = replace(gpt2(), strategy=Strategy.parse(strategy), batch=4.0)
+    staged = next(one for one in catalog.links if one.name == "host-staged")
+    count = job.strategy.num_ranks
+    wired = machine().with_count(count)
+    found = simulate([job, job], [wired, replace(wired, device_link=staged)])
+    more = found.memory_mid_bytes[0] - found.memory_mid_bytes[1]
+    assert more == pytest.approx(neighbours * 24 * 12 * 2**20)
+    assert found.memory_high_bytes[0] - found.memory_high_bytes[1] >= more * (1 - 1e-9)
+    for kind in ("allocated", "reserved"):
+        with_nccl, without = (
+            memory_of_kind(
+                float(found.memory_mid_bytes[row]), kind, platform="cuda",
+                joined_bytes=float(found.communicator_bytes[row]),
+            )
+            for row in (0, 1)
+        )  # fmt: skip
+        assert with_nccl == pytest.approx(without)

@@ -15,7 +15,11 @@ Source:
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from paceline.catalog.entities import Link
+from paceline.model.graph.graph import FloatArray
 
 #: Of a connection: what it receives into, and what it sends from, in pages of 2 MiB.
 _RECEIVED_BYTES = 10 * 2**20
@@ -23,22 +27,35 @@ _SENT_BYTES = 2 * 2**20
 #: What one ring takes of a link, and channels that a communicator has at most.
 _RING_BYTES_PER_S = 25e9
 _MOST_CHANNELS = 24
-#: Links whose buffers lie in the memory of the host.
-_BY_HOST = ("pcie-host", "sockets", "ethernet")
+#: Links over which GPUs reach one another's memory, where NCCL and AMD's fork of it talk. Buffers
+#: of cards that talk through their host lie there; other makers have collectives of their own.
+_DIRECT = ("nvlink", "infinity-fabric", "pcie")
 
 
-def communicator_bytes(num_ranks: int, link: Link | None) -> float:
-    """Bytes that one rank holds on its device for a communicator of so many.
+def num_channels(link: Link | None) -> int:
+    """Channels of a communicator whose buffers lie on the devices that a link joins.
+
+    Args:
+        link: Between devices of a machine; None where there is none.
+
+    >>> num_channels(None)
+    0
+    """
+    if link is None or link.kind not in _DIRECT:
+        return 0
+    return min(2 * max(int(link.bytes_per_s / _RING_BYTES_PER_S), 1), _MOST_CHANNELS)
+
+
+def communicator_bytes(num_ranks: npt.ArrayLike, channels: npt.ArrayLike) -> FloatArray:
+    """Bytes that one rank holds on its device for a communicator of so many; nothing alone.
 
     Args:
         num_ranks: Ranks that it joins.
-        link: Between devices of a machine; None where there is none.
+        channels: Of the link between them.
 
-    >>> communicator_bytes(1, None)
-    0.0
+    >>> communicator_bytes([1, 2, 8], 24) / 2**20
+    array([  0., 288., 576.])
     """
-    if num_ranks < 2 or link is None or link.kind in _BY_HOST:
-        return 0.0
-    channels = min(2 * max(int(link.bytes_per_s / _RING_BYTES_PER_S), 1), _MOST_CHANNELS)
-    neighbours = min(num_ranks - 1, 2)
-    return float(channels * neighbours * (_RECEIVED_BYTES + _SENT_BYTES))
+    neighbours = np.clip(np.asarray(num_ranks) - 1.0, 0.0, 2.0)
+    connections: FloatArray = neighbours * np.asarray(channels, dtype=np.float64)
+    return connections * (_RECEIVED_BYTES + _SENT_BYTES)

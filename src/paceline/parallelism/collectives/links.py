@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from paceline.catalog.entities import Link
 from paceline.columns import take_rows
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.parallelism.collectives.communicators import num_channels
 from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
@@ -44,6 +45,7 @@ class LinkTable:
         bytes_per_s: Peak per device (inside a node) or per node (between), per direction.
         num_nodes: Nodes of one domain, whose networks carry what leaves it together.
         latency_s: One-way latency of a small message on the wire.
+        num_channels: Of a communicator of the devices that it joins.
         reduces_in_switch: Whether the switch can reduce.
         kind_row: Row of `Coefficients` that describes its kind.
         log_sigma: How unsure steps are that share it, per doubling of ranks, …
@@ -54,6 +56,7 @@ class LinkTable:
     bytes_per_s: FloatArray
     num_nodes: FloatArray
     latency_s: FloatArray
+    num_channels: IntArray
     reduces_in_switch: npt.NDArray[np.bool_]
     kind_row: npt.NDArray[np.int64]
     log_sigma: FloatArray
@@ -73,6 +76,7 @@ class LinkTable:
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in distinct]),
             num_nodes=np.ones(len(distinct)),
             latency_s=np.array([link.latency_s if link else 0.0 for link in distinct]),
+            num_channels=np.array([num_channels(link) for link in distinct], dtype=np.int64),
             reduces_in_switch=np.array(
                 [bool(link and link.reduces_in_switch) for link in distinct], dtype=np.bool_
             ),

@@ -386,7 +386,8 @@ def _memory_parts(steps: Steps, row: int, configured: ConfiguredDevices) -> Memo
     if engine is not None:
         how = replace(how, engine_kernels=engine.kernels)
     whole = float(steps.memory_mid_bytes[row])
-    live = live_bytes(whole, how)
+    joined = float(np.nan_to_num(steps.communicator_bytes[row]))
+    live = live_bytes(whole, how, joined_bytes=joined)
     weights, state = (
         float(np.nan_to_num(column[row]))
         for column in (steps.parameter_bytes, steps.optimizer_state_bytes)

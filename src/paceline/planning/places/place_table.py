@@ -11,6 +11,7 @@ import numpy.typing as npt
 from paceline.catalog.entities import Device
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.cluster import devices_per_domain
+from paceline.parallelism.collectives.communicators import num_channels
 from paceline.planning.places.interruption import MONTH_S
 from paceline.planning.places.own_machines import machine_power_w
 from paceline.planning.places.places import Place
@@ -41,6 +42,7 @@ class PlaceTable:
         tdp_w: Rated power of one device; NaN if unknown.
         heat_w: What one machine warms the user's own room with, under load; 0 where it is rented.
         has_device_link: Whether devices of a machine can exchange gradients.
+        num_channels: Of a communicator of devices of a machine.
         devices_per_domain: Devices that the link between devices joins, in one machine or several.
         has_node_link: Whether more of them can work together.
         is_ranked: Whether the price is fresh enough to be ranked.
@@ -67,6 +69,7 @@ class PlaceTable:
     tdp_w: FloatArray
     heat_w: FloatArray
     has_device_link: BoolArray
+    num_channels: IntArray
     devices_per_domain: IntArray
     has_node_link: BoolArray
     is_ranked: BoolArray
@@ -110,6 +113,7 @@ class PlaceTable:
             tdp_w=tdp_w,
             heat_w=zeros,
             has_device_link=has_device_link,
+            num_channels=np.zeros(num, dtype=np.int64),
             devices_per_domain=devices_per_node,
             has_node_link=np.zeros(num, dtype=bool),
             is_ranked=np.zeros(num, dtype=bool),
@@ -163,6 +167,7 @@ def place_table(
         tdp_w=column([_rated_power_w(p) for p in places]),
         heat_w=column([_heat_w(p) for p in places]),
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
+        num_channels=np.array([num_channels(p.links.device) for p in places], dtype=np.int64),
         devices_per_domain=np.array([domain_of(p) for p in places], dtype=np.int64),
         has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
         is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),

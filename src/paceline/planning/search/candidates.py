@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from paceline.columns import join_tables, take_rows
 from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.collectives.communicators import communicator_bytes
 from paceline.parallelism.memory.memory_fit import bound_bytes, peak_log_sigma, quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
 from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
@@ -118,8 +119,14 @@ def enumerate_candidates(
     """
     rows = _rows(places, forecast, node_counts, max_devices, is_training=is_training)
     ranks = rows.num_nodes * places.devices_per_node[rows.place]
-    groups = ranks // forecast.tensor_degree[rows.configuration]
-    chosen = _Chosen(rows=rows, ranks=ranks, groups=groups, places=places, forecast=forecast)
+    sharing = forecast.tensor_degree[rows.configuration]
+    groups = ranks // sharing
+    axes = np.stack([groups, sharing]) if is_training else np.ones((2, len(ranks)))
+    joined_bytes = communicator_bytes(axes, places.num_channels[rows.place]).sum(axis=0)
+    chosen = _Chosen(
+        rows=rows, ranks=ranks, groups=groups, joined_bytes=joined_bytes, places=places,
+        forecast=forecast,
+    )  # fmt: skip
     single = _candidates(chosen, rule, accumulates=False)
     may_accumulate = rule.accumulates and rule.max_global_batch is not None
     if rule.exact_global_batch is None and not may_accumulate:
@@ -129,11 +136,12 @@ def enumerate_candidates(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Chosen:
-    """Combinations of everything but the batch, and what they are made of."""
+    """Combinations of everything but the batch, what they are made of, and their communicators."""
 
     rows: _Rows
     ranks: IntArray
     groups: IntArray
+    joined_bytes: FloatArray
     places: PlaceTable
     forecast: Forecast
 
@@ -228,6 +236,7 @@ def _memory(
     saved_mid, saved_high = _saved(rows, chosen.groups, forecast, accumulates=accumulates)
     mid = forecast.steps.memory_mid_bytes[cell] - saved_mid
     high = forecast.steps.memory_high_bytes[cell] - saved_high
+    mid, high = (bound + chosen.joined_bytes[:, None] for bound in (mid, high))
     spreads = np.array([peak_log_sigma(how.peaks) for how in forecast.configurations])
     high = bound_bytes(mid, high, spreads[rows.configuration][:, None])
     capacity = places.memory_bytes[rows.place][:, None]
