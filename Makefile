@@ -10,6 +10,8 @@ TOOL := env PYTHONPATH=tools $(TEST_PYTHON) -m
 USUAL := not slow and not soak and not stacks and not gpu and not truth and not validators
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
+# What is imported is compiled once, not by each process that imports it: containers often forbid it.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest test-kernels docs test-slow test-stacks test-jax test-keras soak-frontends soak-watch stories site gallery soak diagnose accuracy accuracy-fits accuracy-power accuracy-clusters \
@@ -33,7 +35,7 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 
 # Both cores. Without the plug-in of hypothesis, which looks at each test before and after and whose
 # marker `make soak` alone asks for, 10,000 tests take 10 s less of the processor.
-USUALLY := -n 2 --dist loadfile -p no:hypothesispytest -m "$(USUAL)"
+USUALLY := --two -p no:hypothesispytest -m "$(USUAL)"
 
 # Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them.
 NUMERIC = $(shell grep -rl --include='test_*.py' 'mark.kernels' tests)
