@@ -35,7 +35,7 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 
 # Both cores. Without the plug-in of hypothesis, which looks at each test before and after and whose
 # marker `make soak` alone asks for, 10,000 tests take 10 s less of the processor.
-USUALLY := --two -p no:hypothesispytest -m "$(USUAL)"
+USUALLY := --two -o console_output_style=classic -p no:hypothesispytest -m "$(USUAL)"
 
 # Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them.
 NUMERIC = $(shell grep -rl --include='test_*.py' 'mark.kernels' tests)
@@ -185,13 +185,16 @@ $(VENV)/.paceline: requirements/core.txt pyproject.toml
 	@$(VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 
+# What is listed is installed by both cores at once; then what a machine with a GPU needs besides, while
+# what workers of the tests import is compiled.
 $(TEST_VENV)/.paceline: requirements/core.txt requirements/test.txt requirements/model_zoos.txt pyproject.toml
 	@echo "setting up $(TEST_VENV) with PyTorch and the test tools (once, a few minutes)" >&2
 	@test -x $(TEST_VENV)/bin/python || "$$(tools/find_python)" -m venv $(TEST_VENV)
-	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile -r requirements/test.txt
-	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile --no-deps -r requirements/model_zoos.txt
-	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
-	@$(TEST_VENV)/bin/python -c "import torch._dynamo"  # Compiled once, not by each worker of the tests.
+	@sed '/^[#-]/d' requirements/core.txt requirements/test.txt requirements/model_zoos.txt | \
+		xargs -n 45 -P 2 $(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile --no-deps
+	@($(TEST_VENV)/bin/python -c "import torch._dynamo" 2>/dev/null || true) & \
+		$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile -r requirements/test.txt && \
+		$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable . && wait
 	@touch $@
 
 build/site-python/.made: requirements/site.txt

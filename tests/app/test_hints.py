@@ -22,11 +22,15 @@ _PACKAGE = Path(paceline.__file__).parent
 #: A command in backquotes, or alone in a string.
 _COMMAND = re.compile(r"(?:`|^)paceline ([a-z]+[^`\n]*)(?:`|$)")
 
+#: What a file has somewhere that tells one; the others need not be parsed.
+_TELLS = re.compile(r"[`'\"]paceline [a-z]")
+
 
 def commands_told() -> Iterator[tuple[str, str]]:
     """Every command that a string of the package tells, with the file that tells it."""
     for path in sorted(_PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text if _TELLS.search(text) else "")):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 for found in _COMMAND.finditer(node.value):
                     yield str(path.relative_to(_PACKAGE)), found[1]

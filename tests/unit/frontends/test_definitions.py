@@ -6,6 +6,7 @@ import pytest
 import torch
 from keras_here import DATA, cases, module, num_weights, subject_of
 from test_keras_applications import settings
+from tests.sampled import sampled
 
 INCEPTIONS = ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b")
 
@@ -30,7 +31,10 @@ def theirs(name, **settings):
 
 @pytest.mark.parametrize(
     ("keras", "torchvision_name"),
-    [("ResNet50", "resnet50"), ("ResNet101", "resnet101"), ("ResNet152", "resnet152")],
+    sampled(
+        [("ResNet50", "resnet50"), ("ResNet101", "resnet101"), ("ResNet152", "resnet152")],
+        "ResNet50",
+    ),
 )
 def test_residual_networks_of_keras_have_biases_that_torchvision_has_not(keras, torchvision_name):
     shapes = keras_shapes(keras)

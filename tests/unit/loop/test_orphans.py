@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from tests.sampled import sampled
+
+from warm_workers import WORKERS
 
 TRAINER = """
 import os, sys, time
@@ -38,17 +39,13 @@ if __name__ == "__main__":
 def test_no_worker_outlives_its_trainer(context: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINER)
-    trainer = subprocess.Popen(
-        [sys.executable, str(script), context, str(tmp_path / "saves")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert trainer.stdout is not None
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with (tmp_path / "talk").open("w+") as talk:
+        trainer = WORKERS.start_script(script, context, tmp_path / "saves", talk=talk, env=env)
     with trainer.stdout as said:
         worker = int(said.readline())
     assert runs(worker)
-    trainer.send_signal(signal.SIGKILL)
+    os.kill(trainer.pid, signal.SIGKILL)
     trainer.wait()
     end = time.monotonic() + 60
     while runs(worker):

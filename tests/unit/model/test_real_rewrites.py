@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from gpu.workers import profiled_memory
+from gpu.workers import memory_models, profiled_memory
 from gpu.workers.memory_models import (
     Adapted,
     Job,
@@ -14,7 +14,6 @@ from gpu.workers.memory_models import (
     images,
     mlp,
     tokens,
-    torchvision,
 )
 from gpu.workers.profiled_memory import peak_bytes
 from tests.sampled import sampled
@@ -188,8 +187,14 @@ def test_frozen_layers_after_trained_ones():
     assert predicted == pytest.approx(real, rel=0.02)
 
 
+def small_densenet():
+    """Two blocks of a DenseNet, of 6 and of 12 layers that join those before them."""
+    network = memory_models.models().import_torchvision().models.DenseNet
+    return network(block_config=(6, 12), num_init_features=64)
+
+
 def frozen_densenet():
-    model = torchvision("densenet121")()
+    model = small_densenet()
     model.features.requires_grad_(False)
     return model
 
@@ -199,9 +204,9 @@ def test_a_trained_head_on_dense_blocks(batch, monkeypatch):
     """What a layer joins of those before it is alive until the layer is done with it."""
     scratch = (*profiled_memory._KERNELS["cpu"], "aten::mkldnn_convolution")
     monkeypatch.setitem(profiled_memory._KERNELS, "cpu", scratch)
-    pictures, dense = images(64), torchvision("densenet121")
+    pictures = images(64)
     real = real_bytes(frozen_densenet, pictures, batch=batch)
-    predicted = predicted_bytes(dense, pictures, batch=batch, frozen=("features",))
+    predicted = predicted_bytes(small_densenet, pictures, batch=batch, frozen=("features",))
     assert predicted == pytest.approx(real, rel=0.02)
     assert predicted == pytest.approx(predicted_bytes(frozen_densenet, pictures, batch=batch))
 

@@ -70,9 +70,9 @@ _SIZE = re.compile(r"(yolo(?:v\d+|\d+))[a-z]u?(-\w+)?")
 
 
 def _first_of_each(names):
-    """Of each release its first size; others, which differ in two factors, are slow but one."""
+    """Of each release its first size; others, which differ in two factors, are slow."""
     first = {_SIZE.fullmatch(name).groups(): name for name in reversed(names)}
-    return sampled(names, *first.values(), *({"yolo11x"} & set(names)))
+    return sampled(names, *first.values())
 
 
 def _model(name, is_training=False):

@@ -43,7 +43,7 @@ def on_slow_links(prepared: SearchSpace) -> SearchSpace:
     ("model", "seq", "num_devices", "links"),
     sampled(
         [(*m, count, links) for m in MODELS for count in (8, 128) for links in ("fast", "slow")],
-        (SMALL, 1024), ("gpt2", 1024, 8), ("llama-3-8b", 8192, 128, "slow"),
+        (SMALL, 1024), ("gpt2", 1024, 8),
         ("mixtral-8x7b", 4096, 128, "fast"),
     ),
 )  # fmt: skip

@@ -109,7 +109,7 @@ def best_or_none(name, **goal):
         return None
 
 
-@pytest.mark.parametrize("name", models(0))
+@pytest.mark.parametrize("name", sampled(zoo_names(), "mnist-cnn", "unet", "alexnet"))
 def test_cost_does_not_rise_as_the_deadline_loosens(name):
     """Beyond what tells nothing apart: the one that a tighter deadline takes is no better."""
     fastest = planned(name, objective="time").choices[0].time_s.high

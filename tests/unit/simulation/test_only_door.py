@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import time
 from collections.abc import Iterator
 from importlib import metadata
@@ -26,7 +27,10 @@ OWN = ("model", "prediction", "simulation")
 
 
 def imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    # A method of the name is no import; the others need not be parsed.
+    named = any(re.search(rf"(?<!\.)\b{name}\b", text) for name in INNER)
+    for node in ast.walk(ast.parse(text if named else "")):
         if isinstance(node, ast.ImportFrom):
             yield from (name.name for name in node.names)
 

@@ -142,8 +142,8 @@ def run_steps(requests: Requests, times: StepTimes, batching: Batching) -> Timel
     batching.check_room(requests)
     if batching.answers_whole:
         requests = requests.whole
-    loop = _Loop(requests, times, batching)
-    while loop.num_done < len(requests):
+    loop, num_asked = _Loop(requests, times, batching), len(requests)
+    while loop.num_done < num_asked:
         loop.step()
     return Timeline(
         requests=requests,
@@ -226,7 +226,9 @@ class _Loop:
         if not self.num_running and not self.reading and not self.waiting:
             self.now_s = max(self.now_s, self.arrival_s[self.next_to_come])
             self._come()
-        chunk = self._chunk() if self.reading or self.waiting else None
+        # Most steps of a full engine: nobody is read, and nobody who waits may begin.
+        may_read = self.reading or (self.waiting and self.num_running < self.max_requests)
+        chunk = self._chunk() if may_read else None
         if chunk:
             self._read(chunk)
         else:
