@@ -42,7 +42,7 @@ def test_no_worker_outlives_its_trainer(context: str, tmp_path: Path) -> None:
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "talk").open("w+") as talk:
         trainer = WORKERS.start_script(script, context, tmp_path / "saves", talk=talk, env=env)
-    with trainer.stdout as said:
+    with trainer.stdin, trainer.stdout as said:
         worker = int(said.readline())
     assert runs(worker)
     os.kill(trainer.pid, signal.SIGKILL)
