@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from paceline.dtypes import DType, Precision
+from paceline.dtypes import ELEMENT_BYTES, DType, Precision
 from paceline.model.graph.costs import Configuration, CostTable
 from paceline.model.graph.distinct import distinct_rows
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
@@ -75,7 +75,18 @@ def matmul_dtypes(program: Program, precision: Precision) -> IntArray:
     if precision.matmul_dtype in (DType.FP8, DType.FP4):
         is_wide = np.isin(kind, _ATTENTION) | _is_of_logits(program)
         own = np.where(is_wide, int(precision.activation_dtype), own)
-    return np.asarray(own)
+    return np.where(_stays_wide(program), int(DType.FP32), own)
+
+
+def _stays_wide(program: Program) -> BoolArray:
+    """Ops all of whose operands are in 32 bits that no precision changes."""
+    stores, reads = program.stores, program.reads
+    is_wide = ~stores.is_floating & (stores.element_bytes == ELEMENT_BYTES[DType.FP32])
+    num_reads, num_wide = (
+        np.bincount(reads.op[rows], minlength=len(program.ops))
+        for rows in (slice(None), is_wide[reads.storage])
+    )
+    return np.asarray((num_reads > 0) & (num_wide == num_reads))
 
 
 def _is_of_logits(program: Program) -> BoolArray:

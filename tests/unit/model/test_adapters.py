@@ -1,7 +1,10 @@
 """What is there beside adapters, counted by hand."""
 
+from dataclasses import replace
+
 import pytest
 
+from paceline.dtypes import DType
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, Owner, monomials
@@ -105,3 +108,46 @@ def test_dora_keeps_what_layer_and_adapter_make_and_makes_each_weight_again(modu
 def test_a_kind_of_adapters_needs_their_rank():
     with pytest.raises(InvalidInputError):
         lower(load_workload("gpt2").passes[0].graph, Configuration(lora_kind="dora"))
+
+
+def test_loha_multiplies_by_a_matrix_of_each_weights_shape_and_keeps_it():
+    """Of a layer of K × C: three products of rows · K · C, and eight of R · K · C.
+
+    Hyeon-Woo et al., arXiv:2108.06098, proposition 1: two halves in each direction, and a gradient
+    for each of four factors. The product with the input saves the matrix.
+    """
+    graph, width, outputs, rank = load_workload("gpt2").passes[0].graph, 768, 3072, 8
+    how = Configuration(lora_rank=rank, lora_modules=("*.up",))
+    plain, loha = (lower(graph, replace(how, lora_kind=kind)) for kind in ("lora", "loha"))
+
+    def product_flop(one, batch):
+        costs = one.costs
+        flop = costs.flop @ monomials(batch, 1024)[0] * costs.count
+        return float(flop[costs.kind == OpKind.MATMUL].sum())
+
+    # Nothing before the first of twelve layers is trained: its input needs no gradient.
+    square = 2 * width * outputs
+    for batch in (1, 4):
+        rows = batch * 1024
+        thin = 2 * rows * rank * (12 * (2 * width + 3 * outputs) + 11 * width)
+        whole = square * (12 * (2 * rows + 8 * rank) + 11 * rows)
+        more = product_flop(loha, batch) - product_flop(plain, batch)
+        assert more == pytest.approx(whole - thin, rel=1e-3)
+    kept = [one.memory.by_owner.sum(axis=1) @ monomials(1, 1024)[0] for one in (plain, loha)]
+    assert kept[1].max() - kept[0].max() > 12 * width * outputs * 2
+
+
+def test_adapters_in_fp32_multiply_whole_matrices_in_fp32():
+    """Tensor cores take no part in it: on an A100 that is a sixteenth of the rate."""
+    graph = load_workload("gpt2").passes[0].graph
+
+    def formats(inputs):
+        how = Configuration(
+            lora_rank=8, lora_modules=("*.up",), lora_kind="loha", adapter_inputs=inputs
+        )
+        costs = lower(graph, how).costs
+        big = (costs.kind == OpKind.MATMUL) & (costs.matmul_dtype == DType.FP32)
+        return int((big * costs.count).sum())
+
+    assert formats("shared") == 0
+    assert formats("cast") == 2 * 12 + 11

@@ -83,6 +83,8 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "dropped"}),
     ("gpt2", {"lora_rank": 4, "lora_kind": "dora"}),
     ("gpt2", {"lora_rank": 4, "lora_kind": "dora", "frozen_weights": "int4"}),
+    ("gpt2", {"lora_rank": 4, "lora_kind": "loha"}),
+    ("gpt2", {"lora_rank": 4, "lora_kind": "loha", "adapter_inputs": "cast"}),
     ("vgg16", {"frozen": ("features",)}),
     ("gpt2", {"loss": "wide"}),
     ("gpt2", {"loss": "fused"}),

@@ -53,7 +53,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "frozen": [{"frozen": ("except:norm",)}],
     "lora_rank": [{"lora_rank": 8}],
     "lora_modules": [{"lora_rank": 8, "lora_modules": ("*.q_proj", "*.attn", "*.q", "*.to_q")}],
-    "lora_kind": [{"lora_kind": "dora", "lora_rank": 8}],
+    "lora_kind": [{"lora_kind": kind, "lora_rank": 8} for kind in ("dora", "loha")],
     "num_adapters": [{"num_adapters": 4, "lora_rank": 8, "is_served": True}],
     "offload": [{"offload": name} for name in ("optimizer", "activations")],
     "training_format": [

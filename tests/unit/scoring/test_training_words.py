@@ -208,8 +208,19 @@ def test_adapters_of_trainers_read_a_copy_unless_a_kernel_of_their_own_does() ->
 
 
 def test_targets_that_nobody_knows_put_adapters_on_every_layer() -> None:
-    how = reading(extra="method=ln_tuning;lora_targets=norm_k+norm_q").configuration
+    how = reading(extra="method=oft;lora_targets=norm_k+norm_q").configuration
     assert (how.lora_rank, how.lora_modules) == (8, ())
+
+
+def test_methods_are_told_apart_by_what_they_add() -> None:
+    """As huggingface/peft writes them: LoKr makes whole matrices, LN tuning adds nothing."""
+    kinds = {"lora": "lora", "dora": "dora", "loha": "loha", "lokr": "loha", "fourierft": "loha"}
+    assert {
+        method: reading(extra=f"method={method};lora_rank=8").configuration.lora_kind
+        for method in kinds
+    } == kinds
+    how = reading(extra="method=ln_tuning;lora_targets=input_layernorm").configuration
+    assert (how.lora_rank, how.frozen) == (0, ("except:*norm*",))
 
 
 def test_layers_over_devices_are_stages_and_zero_2_is_no_zero_1() -> None:

@@ -29,7 +29,7 @@ Loss = Literal[
     "fused-wide-shifted", "chunked", "recomputed",
 ]  # fmt: skip
 AdapterInputs = Literal["shared", "cast", "dropped"]
-AdapterKind = Literal["lora", "dora"]
+AdapterKind = Literal["lora", "dora", "loha"]
 CheckpointInputs = Literal["freed", "kept"]
 FrozenProducts = Literal["widened", "kept", "cast"]
 TableUpdates = Literal["as-written", "dense", "sparse", "fused"]
@@ -62,8 +62,9 @@ class Configuration:
             trained whole beside these.
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
-        lora_kind: Plain adapters (``lora``), or such that learn the length of each column of the
-            weight beside its direction (``dora``).
+        lora_kind: Plain adapters (``lora``), such that learn the length of each column of the
+            weight beside its direction (``dora``), or such that add a matrix of the weight's shape
+            made of two pairs of factors (``loha``).
         num_adapters: Adapters of that rank that an engine holds on a device, each request with one.
         offload: What lives in host memory between uses.
         training_format: In a narrow precision, whether weights, gradients and state stay FP32 and

@@ -20,6 +20,12 @@ adapter make by it, and keeps both for the gradient of the lengths (Liu et al., 
 arXiv:2402.09353; huggingface/peft, tuners/lora/dora.py, ``DoraLinearLayer.forward``, recalled
 2026-11-28; norms receive no gradient, as its section 4.3 has it).
 
+LoHa adds a matrix of the weight's own shape: every forward pass makes it as the product, element by
+element, of two of rank R, and multiplies the input by it beside the weight; backward makes it and
+its factors again (Hyeon-Woo et al., "FedPara", 2022, arXiv:2108.06098; huggingface/peft,
+tuners/loha/layer.py, ``HadaWeight``, and tuners/lycoris_utils.py, ``_get_delta_activations``; read
+2026-11-28). Adapters in FP32 multiply in FP32.
+
 Modules may be trained whole beside adapters, as embedding and head are for new words. Their
 weights are there twice then: PEFT trains a copy and keeps the original (huggingface/peft,
 utils/other.py, ``ModulesToSaveWrapper``; recalled 2026-11-26).
@@ -101,7 +107,7 @@ def with_adapters(
         inputs: What adapters read.
         width_ratio: Bytes of what adapters make over those of what layers make, if not shared.
         trained: Patterns after ``except:`` of modules that are trained whole.
-        kind: Whether lengths of columns are learned too.
+        kind: What adapters add, and whether lengths of columns are learned too.
 
     Raises:
         InvalidInputError: No dense layer matches, or no module that is to be trained.
@@ -114,9 +120,16 @@ def with_adapters(
     down = draft.parameters(_product(layers.experts, layers.inputs, rank_rows))
     up = draft.parameters(_product(layers.experts, rank_rows, layers.outputs))
     seen, copies = _draft_inputs(draft, layers, inputs)
-    hidden = _draft_forward(draft, layers, rank_rows, (down, up, seen))
-    gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden, seen))
-    new, made = [down, up], list(gradients)
+    new, made = [down, up], list[IntArray]()
+    if kind == "loha":
+        new += [draft.parameters(size) for size in _factor_sizes(layers, rank_rows)]
+        matrix = _draft_whole(draft, layers, rank_rows, new, seen)
+        made, upstream = _draft_whole_backward(draft, layers, rank_rows, new, (matrix, seen))
+        if inputs != "shared":
+            copies = np.concatenate((copies, matrix, upstream))
+    else:
+        hidden = _draft_forward(draft, layers, rank_rows, (down, up, seen))
+        made = [*_draft_backward(draft, layers, rank_rows, (down, up, hidden, seen))]
     if kind == "dora":
         lengths, to_lengths = _draft_lengths(draft, layers, rank_rows, (down, up))
         new, made = [*new, lengths], [*made, to_lengths]
@@ -355,6 +368,123 @@ def _draft_lengths(
             reads=[(layers.upstream, wide), (store, wide)], writes=[(to_lengths, columns)],
         )  # fmt: skip
     return lengths, to_lengths
+
+
+def _factor_sizes(layers: _Layers, rank: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Elements of the first and the second factor of each layer's adapter."""
+    each = layers.experts
+    return _product(each, layers.inputs, rank), _product(each, rank, layers.outputs)
+
+
+def _draft_whole(
+    draft: Draft, layers: _Layers, rank: FloatArray, factors: Sequence[IntArray], seen: IntArray
+) -> IntArray:
+    """A matrix of each weight's shape, of two pairs of factors, and its product with the input."""
+    op, one = layers.op, constant(np.ones(len(layers.op)))
+    each, rows, inputs, outputs = layers.experts, layers.rows, layers.inputs, layers.outputs
+    square, wide = _product(each, inputs, outputs), _product(each, rows, outputs)
+    whole, added = draft.stores(square, is_wide=False), draft.stores(wide, is_wide=False)
+    halves = [
+        _draft_half(draft, layers, rank, factors[pair : pair + 2], op, 0.1 + 0.005 * pair)
+        for pair in (0, 2)
+    ]
+    draft.ops(
+        OpKind.ELEMENTWISE, op, 0.13, dims=row_dims(square, one, 2.0),
+        reads=[(half, square) for half in halves], writes=[(whole, square)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.ELEMENTWISE, op, 0.14, dims=row_dims(square, one, 1.0),
+        reads=[(whole, square)], writes=[(whole, square)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, op, 0.2, dims=matmul_dims(each, rows, outputs, inputs),
+        reads=[(seen, _product(each, rows, inputs)), (whole, square)], writes=[(added, wide)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.ELEMENTWISE, op, 0.3, dims=row_dims(wide, one, 2.0),
+        reads=[(layers.result, wide), (added, wide)], writes=[(layers.result, wide)],
+    )  # fmt: skip
+    return whole
+
+
+def _draft_half(
+    draft: Draft, layers: _Layers, rank: FloatArray, pair: Sequence[IntArray],
+    beside: IntArray, offset: float,
+) -> IntArray:  # fmt: skip
+    """The product of one pair of factors."""
+    each, inputs, outputs = layers.experts, layers.inputs, layers.outputs
+    square = _product(each, inputs, outputs)
+    half = draft.stores(square, is_wide=False)
+    draft.ops(
+        OpKind.MATMUL, beside, offset, dims=matmul_dims(each, inputs, outputs, rank),
+        reads=list(zip(pair, _factor_sizes(layers, rank), strict=True)), writes=[(half, square)],
+    )  # fmt: skip
+    return half
+
+
+def _draft_whole_backward(
+    draft: Draft, layers: _Layers, rank: FloatArray, factors: Sequence[IntArray],
+    kept: tuple[IntArray, IntArray],
+) -> tuple[list[IntArray], IntArray]:  # fmt: skip
+    """Gradients of the factors, and the gradient of the output in their format."""
+    (whole, seen), beside = kept, layers.to_weight
+    one = constant(np.ones(len(beside)))
+    each, rows, inputs, outputs = layers.experts, layers.rows, layers.inputs, layers.outputs
+    square, sizes = _product(each, inputs, outputs), _factor_sizes(layers, rank)
+    wide, deep = _product(each, rows, outputs), _product(each, rows, inputs)
+    upstream = draft.stores(wide, is_wide=False)
+    to_whole, to_half = (draft.stores(square, is_wide=False) for _ in range(2))
+    draft.ops(
+        OpKind.CAST, beside, 0.1, dims=row_dims(wide, one, 1.0),
+        reads=[(layers.upstream, wide)], writes=[(upstream, wide)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, beside, 0.11, dims=matmul_dims(each, inputs, outputs, rows),
+        reads=[(seen, deep), (upstream, wide)], writes=[(to_whole, square)],
+    )  # fmt: skip
+    made = []
+    for pair, offset in ((0, 0.12), (2, 0.2)):
+        mine, others = factors[pair : pair + 2], factors[2 - pair : 4 - pair]
+        half = _draft_half(draft, layers, rank, others, beside, offset)
+        draft.ops(
+            OpKind.ELEMENTWISE, beside, offset + 0.01, dims=row_dims(square, one, 2.0),
+            reads=[(to_whole, square), (half, square)], writes=[(to_half, square)],
+        )  # fmt: skip
+        shapes = ((inputs, rank, outputs), (rank, outputs, inputs))
+        for number, (size, shape) in enumerate(zip(sizes, shapes, strict=True)):
+            gradient = draft.gradients(size)
+            draft.ops(
+                OpKind.MATMUL, beside, offset + 0.02 * (1 + number),
+                dims=matmul_dims(each, *shape),
+                reads=[(to_half, square), (mine[1 - number], sizes[1 - number])],
+                writes=[(gradient, size)],
+            )  # fmt: skip
+            made.append(gradient)
+    _draft_to_source(draft, layers, upstream, whole)
+    return made, upstream
+
+
+def _draft_to_source(draft: Draft, layers: _Layers, upstream: IntArray, whole: IntArray) -> None:
+    """What the added matrix hands back to the input, where anything asks for it."""
+    at = np.flatnonzero(layers.to_source >= 0)
+    beside, one = layers.to_weight[at], constant(np.ones(len(at)))
+    each, rows = layers.experts[at], layers.rows[at]
+    inputs, outputs = layers.inputs[at], layers.outputs[at]
+    deep = _product(each, rows, inputs)
+    to_source, added = (
+        draft.program.written(layers.to_source[at], 0),
+        draft.stores(deep, is_wide=False),
+    )
+    draft.ops(
+        OpKind.MATMUL, beside, 0.4, dims=matmul_dims(each, rows, inputs, outputs),
+        reads=[(upstream[at], _product(each, rows, outputs)),
+               (whole[at], _product(each, inputs, outputs))],
+        writes=[(added, deep)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.ELEMENTWISE, beside, 0.45, dims=row_dims(deep, one, 2.0),
+        reads=[(to_source, deep), (added, deep)], writes=[(to_source, deep)],
+    )  # fmt: skip
 
 
 def _draft_conversions(

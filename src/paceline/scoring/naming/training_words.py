@@ -221,7 +221,8 @@ def _trained_whole(remarks: Mapping[str, str], flags: str) -> dict[str, str]:
 
 def _freezes(remarks: Mapping[str, str]) -> bool:
     """Whether what is not trained is frozen, without adapters beside it."""
-    return (remarks.get("finetuning") or remarks.get("method") or "").startswith("freeze")
+    method = remarks.get("finetuning") or remarks.get("method") or ""
+    return method.startswith(("freeze", "ln_tuning", "lntuning"))
 
 
 def _batch_of_memory(row: Mapping[str, str], remarks: Mapping[str, str]) -> str:
