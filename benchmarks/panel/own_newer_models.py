@@ -159,3 +159,41 @@ class Mixer(nn.Module):
 def patch_mixer() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Two pictures."""
     return Mixer(), (torch.zeros(2, 3, 224, 224),)
+
+
+def _convolved_twice(inside: int, outside: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inside, outside, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(outside, outside, 3, padding=1),
+        nn.ReLU(),
+    )
+
+
+class PlainUNet(nn.Module):
+    """The U-Net of 2015 with padded convolutions: five widths, no normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [64, 128, 256, 512, 1024]
+        self.down = nn.ModuleList(map(_convolved_twice, [3, *widths[:-1]], widths))
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(w, w // 2, 2, stride=2) for w in reversed(widths[1:])
+        )
+        self.joined = nn.ModuleList(_convolved_twice(w, w // 2) for w in reversed(widths[1:]))
+        self.classes = nn.Conv2d(64, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Two classes of each pixel."""
+        skips = []
+        for level, block in enumerate(self.down):
+            x = block(nn.functional.max_pool2d(x, 2) if level else x)
+            skips.append(x)
+        for up, joined, skip in zip(self.up, self.joined, reversed(skips[:-1]), strict=True):
+            x = joined(torch.cat([skip, up(x)], 1))
+        return self.classes(x)
+
+
+def plain_unet() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """Two pictures of 256 by 256 pixels."""
+    return PlainUNet(), (torch.zeros(2, 3, 256, 256),)
