@@ -103,6 +103,7 @@ def report(subject, task, length=LENGTH):
         "taken": subject.taken,
         "input_shape": subject.shape,
         "usual_length": _usual_length(subject, task),
+        "shortest_item": subject.shortest,
         "passes": passes,
     }
 

@@ -217,7 +217,7 @@ class Workload:
             )
         if seq < self.shortest_seq and self.default_seq > 1:
             raise InvalidInputError(
-                f"`{self.name}` works in chunks or windows, and this graph is known from a length "
-                f"of {self.shortest_seq} on",
+                f"`{self.name}` works in chunks or windows, or sees a picture, and this graph is "
+                f"known from a length of {self.shortest_seq} on",
                 hint=f"trace the model again with `--seq {seq}`",
             )

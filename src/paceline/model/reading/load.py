@@ -250,7 +250,10 @@ def workload_from_report(
         input_description=_described(str(report["input"]), default_seq),
         max_global_batch=facts.max_global_batch if facts and task == "train" else None,
         reference_job=facts.jobs.get(task) if facts else None,
-        shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
+        shortest_seq=max(
+            int(one.get("shortest") or 1)
+            for one in ({"shortest": report.get("shortest_item")}, *report["passes"])
+        ),
         longest_seq=facts.longest_seq if facts else None,
         length_name="length of the text" if _hears_or_sees(report) else "sequence length",
         has_own_optimizer=has_own,

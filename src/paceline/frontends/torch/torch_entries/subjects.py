@@ -44,6 +44,7 @@ class Subject:
         is_fixed: Whether it is known at one length only, as the request asks.
         is_generator: Whether it writes text, token after token, and nothing encodes it first.
         longest: Most tokens that the model takes; None where nothing bounds them.
+        shortest: Fewest tokens that an item has.
         usual_length: Of an item where none is asked for; 0 where that is a task's.
         taken: Sizes that were not stated, as they were taken; empty where all were.
         side: Of the pictures that were asked for, where the inputs show it in another form.
@@ -57,6 +58,7 @@ class Subject:
     choices = None
     is_fixed = False
     longest = None
+    shortest = 1
     usual_length = 0
     taken = ""
 

@@ -21,6 +21,7 @@ from torch_networks import zoo
 from torch_tracing.structures import tensors_in
 from torch_tracing.waits import full_masks
 from torch_transformers.kernels import fuse
+from torch_transformers.pictures import freeze_encoder, may_look, sight
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: Auto classes tried in turn, with the kind of the subject.
@@ -91,8 +92,6 @@ _POSITIONS = re.compile(
 _CACHES = ("past_key_values", "cache_params", "state")
 #: Model types whose class refuses to be trained: the parts of Bark.
 _WITHOUT_LOSS = ("semantic", "coarse_acoustics")
-#: Model types that write captions, and take no loss without an image.
-_CAPTIONS = ("git",)
 #: Classes that encode a picture once and write what stands in it.
 _READERS = ("VisionEncoderDecoderModel",)
 
@@ -121,7 +120,7 @@ def _subject_of(find, request):
     kind, size = _kind(model_class), request.get("image_size")
     model = _built(model_class, config)
     found = (make(model, kind, size) for make in (detectors.detector, speech.transducer))
-    subject = next(filter(None, found), None) or HfSubject(model, kind, size)
+    subject = next(filter(None, found), None) or HfSubject(model, kind, size, request)
     _check_length(subject, request)
     return subject
 
@@ -133,6 +132,10 @@ def _check_length(subject, request):
         RequestError: It does not.
     """
     subject.model.train(request.get("task") != "infer")
+    asked = request.get("seq") or 0
+    if 0 < asked < subject.shortest:
+        said = "the picture of each sample takes %d tokens" % (subject.shortest - 1)
+        raise of_size(said, "give --seq %d or more: it counts them too" % subject.shortest)
     if subject.has_seq:
         short, long = (tensors_in(subject.inputs(2, length)) for length in (3, 5))
         subject.has_seq = [one.shape for one in short] != [one.shape for one in long]
@@ -141,7 +144,6 @@ def _check_length(subject, request):
         for name, module in subject.model.named_modules()
         if isinstance(module, torch.nn.Embedding) and _POSITIONS.search(name)
     ]
-    asked = request.get("seq") or 0
     if subject.has_seq and asked > min(tables, default=asked):
         most = min([*tables, subject.longest] if subject.longest else tables)
         said = "its table of positions ends before a length of %d" % asked
@@ -371,17 +373,23 @@ class HfSubject(Subject):
 
     main = ""
 
-    def __init__(self, model, kind, image_size=None):
+    def __init__(self, model, kind, image_size=None, request=None):
         self.main_input = self.main or getattr(model, "main_input_name", "input_ids")
         self._forward_names = inspect.signature(model.forward).parameters
-        is_on_text = kind == "language" and _looks(model.config)
+        is_on_text = kind == "language" and may_look(model.config)
         if is_on_text:
             self.main_input = "input_ids"
         shape = _item_shape(model, self.main_input, image_size)
         super().__init__(model, kind, shape, has_seq=kind not in _WHOLE)
-        self.taken = (
-            _WITHOUT_PICTURES if is_on_text else _FRAME_BY_FRAME if _is_for(model, "CTC") else ""
-        )
+        sees = is_on_text and request and request["task"] == "train"
+        self._sight = sight(model, image_size) if sees else None
+        self.taken = _FRAME_BY_FRAME if _is_for(model, "CTC") else ""
+        if self._sight:
+            self.taken, self.usual_length = self._sight.taken(), self._sight.usual_length
+            self.shortest, self.side = self._sight.num_tokens + 1, image_size
+            freeze_encoder(model)
+        elif is_on_text:
+            self.taken = _WITHOUT_PICTURES
         self.longest = _longest(model.config)
         self.is_generator = kind == "language" and self.main_input == "input_ids"
         self.is_generator &= not getattr(model.config, "is_encoder_decoder", False)
@@ -447,14 +455,15 @@ class HfSubject(Subject):
             given["input_ids"] = tokens(batch, seq)
         vision = getattr(self.model.config, "vision_config", None)
         takes_both = self.main_input == "input_ids" and "pixel_values" in self._forward_names
-        # A language model that may look at images is traced on text: no image token, no image.
-        is_on_text = self.kind == "language" and _looks(self.model.config)
+        is_on_text = self.kind == "language" and may_look(self.model.config)
         if takes_both and vision and not is_on_text:
             size = vision.image_size
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
         if "past_values_padding" in self._forward_names:
             given["past_values_padding"] = tokens(batch, *self.shape)
             given["freq"] = tokens(batch, 1)
+        if self._sight:
+            given.update(self._sight.inputs(batch, seq))
         if self._interpolates:
             given["interpolate_pos_encoding"] = True
         if "return_loss" in self._forward_names and self.model.training:
@@ -463,7 +472,9 @@ class HfSubject(Subject):
     def call(self, inputs):
         """The model on its inputs, with the values that it reads back."""
         kind = self.model.config.model_type
-        with _answered(_READ_BACK.get(kind)), full_masks(kind in _ONE_LANGUAGE):
+        # What asks whether pictures take the places that are left for them learns that they do.
+        answer = True if self._sight else _READ_BACK.get(kind)
+        with _answered(answer), full_masks(kind in _ONE_LANGUAGE):
             return Subject.call(self, inputs)
 
     def _prefill(self, recorder, inputs):
@@ -480,11 +491,6 @@ class HfSubject(Subject):
 
     def _last_only(self):
         return {"logits_to_keep": 1} if "logits_to_keep" in self._forward_names else {}
-
-
-def _looks(config):
-    """Whether a language model may look at pictures, and is traced on text: no image token."""
-    return bool(getattr(config, "vision_config", None)) and config.model_type not in _CAPTIONS
 
 
 @contextlib.contextmanager
