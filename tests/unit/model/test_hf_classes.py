@@ -24,8 +24,14 @@ CONFIGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("task", ["train", "infer"])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("name", "task"),
+    sampled(
+        [(name, task) for name in CONFIGS for task in ("train", "infer")],
+        ("PegasusForCausalLM", "infer"), ("OpenAIGPTLMHeadModel", "train"),
+        ("ConvBertForMaskedLM", "train"), ("MusicgenForCausalLM", "infer"),
+    ),
+)  # fmt: skip
 def test_a_whole_sequence_needs_no_values_to_be_traced(name, task, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIGS[name], "architectures": [name]}))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.sampled import sampled
 
 from paceline.model.graph.graph import Graph, Owner
 from paceline.model.graph.workload import Task
@@ -26,11 +27,15 @@ def share(before: Graph, after: Graph, owner: Owner) -> float:
     return float(next(sizes) / max(next(sizes), 1.0))
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("model", SHIPPED)
-@pytest.mark.parametrize("degree", [2, 8])
+@pytest.mark.parametrize(
+    ("degree", "model", "task"),
+    sampled(
+        [(degree, model, task) for degree in (2, 8) for model in SHIPPED for task in TASKS],
+        2, (8, SHIPPED[0]),
+    ),
+)  # fmt: skip
 def test_a_rank_has_its_share_of_weights_state_and_work(
-    model: str, task: Task, degree: int
+    degree: int, model: str, task: Task
 ) -> None:
     """Within 3 % of an equal part beside what nobody splits: norms and small gates."""
     if (model, task, degree) == ("hf:qwen3-next-80b-a3b", "train", 8):
