@@ -31,20 +31,23 @@ _TOOLS = Path(__file__).parent
 _RECORDS = Path("benchmarks/gpu_asked.jsonl")
 _BEFORE = Path("benchmarks/gpu_asked_before.jsonl")
 _JOBS = (_TOOLS / "asked.toml", _TOOLS / "asked_h100.toml")
+_FINDINGS = _TOOLS / "asked_findings.md"
 _RELEASED = Path("src/paceline/frontends/torch/torch_transformers/hf_models.json")
 Job = dict[str, Any]
 
 
-def read_jobs(path: Path) -> list[Job]:
-    """The jobs, with configurations in place of their names."""
-    whole = tomllib.loads(path.read_text(encoding="utf-8"))
-    jobs: list[Job] = whole["job"]
+def read_jobs(paths: Sequence[Path] = _JOBS) -> list[Job]:
+    """The jobs of some files, with configurations in place of their names."""
     released = json.loads(_RELEASED.read_text(encoding="utf-8"))["models"]
-    for worker in (job["worker"] for job in jobs):
-        if "config" in worker:
-            worker["config"] = whole["configs"][worker["config"]]
-        elif "released" in worker:
-            worker["config"] = released[worker["released"]]
+    jobs: list[Job] = []
+    for whole in (tomllib.loads(path.read_text(encoding="utf-8")) for path in paths):
+        for job in whole["job"]:
+            worker = job["worker"]
+            if "config" in worker:
+                worker["config"] = whole["configs"][worker["config"]]
+            elif "released" in worker:
+                worker["config"] = released[worker["released"]]
+            jobs.append(job)
     return jobs
 
 
@@ -102,23 +105,41 @@ def page(seen: Sequence[Mapping[str, Any]], jobs: Sequence[Job]) -> str:
         for found in seen
         if "median_s" in found and (job := by_title.get(found["title"])) is not None
     ]
-    told = [one for one in rows if "step_s" in one[2]]
-    off = [abs(_told_s(cell, job)["mid"] / found["median_s"] - 1) for _, found, cell, job in told]
-    inside = sum(_is_inside(found, cell, job) for _, found, cell, job in told)
     lines = [
-        "# Jobs as people write them, on a GPU that no fit saw them on", "",
+        "# Jobs as people write them, on GPUs that no fit saw them on", "",
         "`make gpu-asked` ran them, `make gpu-asked-page` sets `paceline predict` beside them: a "
         "step, and what the allocator reserves beside what a process is told to take.", "",
-        "They showed that newer PyTorch takes cuDNN's attention, that products of odd widths run "
-        "in narrow kernels, and that GPT-2 of Transformers has ops of its own; these were added, "
-        "and nothing was fitted to a row here.", "",
-        f"**{inside} of {len(told)}** lie inside the 80 % interval; median error "
-        f"{100 * statistics.median(off):.0f} %.", "",
+        _FINDINGS.read_text(encoding="utf-8").strip(), "",
+        *_scores("Today", [(found, cell, job) for _, found, cell, job in rows]),
+        *_scores("Before they ran", _beforehand(rows)), "",
         "| job | GPU | measured ms | told ms | told / measured | inside | reserved GB | told GB |",
         "|---|---|--:|--:|--:|---|--:|--:|",
         *(_line(title, found, cell, job) for title, found, cell, job in rows),
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _scores(when: str, rows: Sequence[tuple[Any, Any, Job]]) -> Iterator[str]:
+    """A line for each GPU: how many lie inside, and the median error."""
+    for gpu in dict.fromkeys(found["gpu"] for found, _, _ in rows):
+        told = [one for one in rows if one[0]["gpu"] == gpu and "step_s" in one[1]]
+        off = [abs(_told_s(cell, job)["mid"] / found["median_s"] - 1) for found, cell, job in told]
+        inside = sum(_is_inside(found, cell, job) for found, cell, job in told)
+        yield (
+            f"- {when}, {gpu}: **{inside} of {len(told)}** lie inside the 80 % interval; median "
+            f"error {100 * statistics.median(off):.0f} %."
+        )
+
+
+def _beforehand(rows: Sequence[tuple[str, Any, Any, Job]]) -> list[tuple[Any, Any, Job]]:
+    """The same jobs as they were answered before they ran, where that was kept."""
+    kept = {
+        (one["title"], one["gpu"]): {"step_s": one["told_s"], "ttft_s": one["told_s"]}
+        for one in map(json.loads, _BEFORE.read_text(encoding="utf-8").splitlines())
+        if "told_s" in one
+    }
+    pairs = [(found, kept.get((title, found["gpu"])), job) for title, found, _, job in rows]
+    return [(found, cell, job) for found, cell, job in pairs if cell is not None]
 
 
 def _told_s(cell: Mapping[str, Any], job: Job) -> dict[str, float]:
@@ -169,7 +190,7 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="number of the first job")
     parser.add_argument("--gpu", help="name of the GPU that jobs will run on")
     asked = parser.parse_args()
-    jobs = [job for path in asked.jobs for job in read_jobs(path)][asked.start :]
+    jobs = read_jobs(asked.jobs)[asked.start :]
     if asked.what == "page":
         lines = asked.records.read_text(encoding="utf-8").splitlines()
         deliver(page([json.loads(line) for line in lines], jobs), asked.out)

@@ -29,7 +29,13 @@ def test_batch_and_length_are_those_of_the_command() -> None:
             told = dict(zip(words[::2], words[1::2], strict=True))
             assert int(told["--batch"]) == job["worker"]["batch"], job["title"]
             length = told.get("--seq") or told.get("--prompt-tokens")
-            assert length is None or int(length) == job["worker"]["seq"], job["title"]
+            worker = job["worker"]
+            seen = (
+                worker["seq"]
+                if "seq" in worker
+                else worker.get("patches", 0) + worker.get("text", 0)
+            )
+            assert length is None or int(length) == seen, job["title"]
 
 
 def test_a_measured_job_stands_beside_its_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +44,7 @@ def test_a_measured_job_stands_beside_its_answer(capsys: pytest.CaptureFixture[s
     assert main(["predict", "resnet50", *words]) == 0
     step_s = json.loads(capsys.readouterr().out)["cells"][0]["step_s"]
     seen = {"title": job["title"], "gpu": "NVIDIA H200", "median_s": step_s["mid"]}
-    line = page({job["title"]: {**seen, "reserved_bytes": 1e9}}, JOBS).splitlines()[-1]
+    line = page([{**seen, "reserved_bytes": 1e9}], JOBS).splitlines()[-1]
     assert "| 1.00 | yes |" in line
 
 
@@ -46,3 +52,15 @@ def test_the_committed_records_are_of_known_jobs() -> None:
     kept = Path(__file__).parents[3] / "benchmarks" / "gpu_asked.jsonl"
     titles = {json.loads(line)["title"] for line in kept.read_text(encoding="utf-8").splitlines()}
     assert titles <= {job["title"] for job in JOBS}
+
+
+def test_what_was_answered_before_a_job_ran_was_answered_before_it_ran() -> None:
+    folder = Path(__file__).parents[3] / "benchmarks"
+    ran_at = {
+        (one["title"], one["gpu"]): one["recorded_at"]
+        for one in map(json.loads, (folder / "gpu_asked.jsonl").read_text("utf-8").splitlines())
+    }
+    for line in (folder / "gpu_asked_before.jsonl").read_text("utf-8").splitlines():
+        told = json.loads(line)
+        when = ran_at.get((told["title"], told["gpu"]))
+        assert when is None or told["asked_at"] < when, told["title"]

@@ -59,10 +59,12 @@ def _sdxl(job):
         addition_embed_type="text_time", addition_time_embed_dim=256,
         projection_class_embeddings_input_dim=2816, use_linear_projection=True,
     )  # fmt: skip
+    with torch.device("cpu"):
+        scheduler = diffusers.EulerDiscreteScheduler()  # It makes its table with NumPy.
     pipeline = diffusers.StableDiffusionXLPipeline(
         vae=diffusers.AutoencoderKL(**_FOUR, sample_size=1024, force_upcast=True),
         text_encoder=None, text_encoder_2=None, tokenizer=None, tokenizer_2=None, unet=network,
-        scheduler=diffusers.EulerDiscreteScheduler(),
+        scheduler=scheduler,
     )  # fmt: skip
     words, pooled = torch.randn(job["batch"], 77, 2048), torch.randn(job["batch"], 1280)
     return _asked(

@@ -190,12 +190,14 @@ class Trials:
         self.since_ns = clock()
 
     def _warm_step(self, now):
-        if self.since_ns:
-            self.results.append((now - self.since_ns) / 1e9)
         device = self.marks.device
         if device is not None and device.type == "cuda":
             self.gpu = observer.load("torch_gpu")
+            # A host that runs ahead would take blocks of far more steps than there is time for.
             self.torch.cuda.synchronize(device)
+            now = clock()
+        if self.since_ns:
+            self.results.append((now - self.since_ns) / 1e9)
         if self.num_steps < _NUM_WARM_STEPS:
             return
         step_s = statistics.median(self.results)

@@ -59,14 +59,8 @@ def chunk(number, facts, results, elapsed_s, options, doubt):
     else:
         is_time = number <= _MOST_ROUNDS + 1 and elapsed_s < _LAST_FRAC * options["limit_s"]
         found = _round(facts, results, number, doubt) if is_time else []
-    if (
-        not found
-        and number > 1
-        and facts["device"] == "cuda"
-        and all(one["name"] != "profile" for one in results)
-    ):
-        # The last: a host that was profiled once is slower from then on.
-        found = [block("profile", facts, is_cold=True, is_profiled=True, num_steps=_NUM_PROFILED)]
+    if not found and number > 1:
+        found = _last(facts, results)
     return [one for one in found if one["name"] not in skipped]
 
 
