@@ -52,6 +52,23 @@ def test_adapters_in_fp32_move_memory_from_kernel_to_kernel():
     assert dropped - cast == pytest.approx((8 + 8 + 2) * elements, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("as_peft", "pattern"),
+    [
+        (("q_proj", "v_proj"), ("*.attention.q", "*.attention.v")),
+        (("gate_proj", "up_proj", "down_proj"), ("*.ffn",)),
+    ],
+)
+def test_target_modules_of_peft_name_layers_of_our_graphs(as_peft, pattern):
+    graph = load_workload("llama-3-8b").passes[0].graph
+
+    def trained_bytes(modules):
+        memory = lower(graph, Configuration(lora_rank=8, lora_modules=modules)).memory
+        return memory.by_owner[:, Owner.OPTIMIZER_STATE] @ monomials(1, 512)[0]
+
+    assert trained_bytes(as_peft).max() == trained_bytes(pattern).max() > 0.0
+
+
 WORDS, HIDDEN, RANK = 128_256, 4096, 8
 
 

@@ -199,9 +199,23 @@ def _weight_read(program: Program) -> IntArray:
 def _chosen(program: Program, patterns: Sequence[str]) -> BoolArray:
     if not patterns:
         return np.ones(len(program.ops), dtype=bool)
-    hits = np.array([matches(path, patterns) for path in program.modules])
+    named = [one for pattern in patterns for one in _as_targets(pattern)]
+    hits = np.array([matches(path, named) for path in program.modules])
     chosen: BoolArray = hits[program.ops.module]
     return chosen
+
+
+def _as_targets(pattern: str) -> tuple[str, ...]:
+    """A pattern, and what it names as PEFT's ``target_modules`` does: a word, the ends of paths.
+
+    Layers of our own graphs lack the ``_proj`` that those of Transformers have.
+
+    >>> _as_targets("*.attention.q"), _as_targets("q_proj")
+    (('*.attention.q',), ('q_proj', '*.q_proj', '*.q'))
+    """
+    if "." in pattern or "*" in pattern:
+        return (pattern,)
+    return tuple(dict.fromkeys((pattern, f"*.{pattern}", f"*.{pattern.removesuffix('_proj')}")))
 
 
 def _backward_products(
