@@ -33,6 +33,7 @@ _BARE_SIZE = re.compile(r"(?<=[\s-])(\d{1,3})$")
 _LAPTOP = "laptop"
 _REMARK = re.compile(r"\s*\([^)]*\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b")
+_POWER = re.compile(r"\s+[\d.]+w\b.*")
 _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
 #: Between names: not within brackets.
 _COMMA = re.compile(r",(?![^(]*\))")
@@ -301,13 +302,14 @@ def _index(catalog: Catalog) -> _Index:
 
 
 def _aliases(device: Device) -> Iterator[str]:
-    """Keys of the name without brand, remark, memory size or digit of the form factor.
+    """Keys of the name without brand, remark, power, memory size or digit of the form factor.
 
     Apple's chips are told apart by the cores of their GPUs: ``M3 Max 40-Core GPU``.
     """
     name = _REMARK.sub("", device.name)
     bare, family = _without_brand(name), _without_brand(device.family)
-    yield from map(_key, (name, bare, family, _SERIES.sub("", bare), _SERIES.sub("", family)))
+    shorter = _SERIES.sub("", bare), _SERIES.sub("", family), _POWER.sub("", bare)
+    yield from map(_key, (name, bare, family, *shorter))
     if device.num_sms:
         yield _key(f"{bare} {device.num_sms} core")
     form = _FORM.search(bare)

@@ -99,6 +99,14 @@ def test_a_miss_names_its_neighbours() -> None:
     assert caught.value.hint.startswith("did you mean `RTX 4090`")
 
 
+def test_a_name_without_its_power_names_the_variants() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        find_device(CATALOG, "MX450")
+    variants = [one.name for one in CATALOG.devices if "MX450" in one.name]
+    assert len(variants) > 1
+    assert all(name in str(caught.value.hint) for name in variants)
+
+
 @pytest.mark.parametrize("name", ["g5.xlarge", "AWS/p4d.24xlarge"])
 def test_a_machine_for_rent_is_told_by_what_is_in_it(name: str) -> None:
     inside = find_offer(CATALOG, name)
