@@ -35,7 +35,7 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 
 # Both cores. Without the plug-in of hypothesis, which looks at each test before and after and whose
 # marker `make soak` alone asks for, 10,000 tests take 10 s less of the processor.
-USUALLY := --two -o console_output_style=classic -p no:hypothesispytest -m "$(USUAL)"
+USUALLY := -n 2 --dist loadfile -p no:hypothesispytest -m "$(USUAL)"
 
 # Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them.
 NUMERIC = $(shell grep -rl --include='test_*.py' 'mark.kernels' tests)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from side_by_side import Two
 from warm_workers import WORKERS
 
 # No deadline: the two cores that run the tests may be busy. The same tree gives the same answer
@@ -22,17 +21,6 @@ settings.register_profile(
     "soak", deadline=None, suppress_health_check=_SLOW_MACHINE, max_examples=5_000
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Two processes share the files of tests."""
-    parser.addoption("--two", action="store_true", help="run the files of tests in two processes")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Lists files instead of collecting them, if asked for."""
-    if config.option.two:
-        config.pluginmanager.register(Two(config))
 
 
 def pytest_sessionstart() -> None:
