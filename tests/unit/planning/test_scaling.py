@@ -128,6 +128,12 @@ def test_stages_are_searched_where_shards_wait_for_each_other() -> None:
     assert 384 <= point.global_batch <= 8192
 
 
+def test_stages_in_pieces_do_not_stand_before_what_is_as_fast() -> None:
+    place = cluster(device="A100 SXM4 80GB", inside="dgx-a100", between="aws-p4d")
+    found = curve("gemma-2-9b", (16,), seq=4096, on=place, batch=BatchRule(batch_per_device=1))
+    assert "interleaved" not in found.points[0].strategy
+
+
 def test_partly_filled_nodes_are_refused() -> None:
     assert "do not fill nodes of 8" in curve(counts=(8, 12)).rejected[0][1]
 

@@ -17,6 +17,7 @@ from paceline.parallelism.fixed_strategy import at_count, does_not_fit
 from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import microbatch_sizes
 from paceline.parallelism.steps import Steps
+from paceline.parallelism.strategy.complexity import complexity, kinds_of
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
@@ -414,6 +415,15 @@ def _with_searched(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[
         calibration=asked.calibration,
     )  # fmt: skip
     better = {one.count: _searched(asked, search, one) for one in searched}
+    if not shares_tables:
+        whole = StrategySearch.of(
+            asked.job, asked.machine(1), capacity_bytes=asked.cluster.capacity_bytes,
+            microbatches=microbatch_sizes(most, each * full), calibration=asked.calibration,
+            splits_model=False,
+        )  # fmt: skip
+        better = {
+            one.count: _faster(_searched(asked, whole, one), better[one.count]) for one in searched
+        }
     found = [_replicas_of(one) for one in found]
     return [_faster(one, better[one.count]) if one.count in better else one for one in found]
 
@@ -424,7 +434,7 @@ def _replicas_of(found: _Found) -> _Found:
 
 
 def _faster(replicas: _Found, shared: _Found) -> _Found:
-    """What shares an item, if replicas do not work or it is faster by more than its doubt."""
+    """The more complex of two, if the simpler does not work or is slower by more than doubt."""
     if not isinstance(replicas, CountedStep):
         return shared
     is_faster = isinstance(shared, CountedStep) and (
@@ -434,7 +444,7 @@ def _faster(replicas: _Found, shared: _Found) -> _Found:
 
 
 def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _Found:
-    """The best strategy of the whole space for a count, or why there is none."""
+    """The simplest of the best strategies of a space for a count, or why there is none."""
     count = rejected.count
     try:
         jobs, steps = search.best(
@@ -445,7 +455,9 @@ def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _
         return _Rejected(count=count, reason=reason)
     if not jobs:
         return _Rejected(count=count, reason=rejected.reason)
-    row = int(np.argmin(steps.step_s))
+    ranks = complexity([kinds_of(job.strategy) for job in jobs])
+    is_same = steps.step_s <= _SAME_FRAC * steps.step_s.min()
+    row = int(np.lexsort((steps.step_s, np.where(is_same, ranks, np.inf)))[0])
     if not math.isfinite(steps.step_s[row]):
         return _Rejected(count=count, reason=_NO_LINK)
     return _counted(asked, jobs[row], steps, row)
