@@ -125,6 +125,21 @@ def test_each_option_of_other_tools_leads_to_one_that_some_verb_has() -> None:
     assert meant <= flags
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("scale gpt2 --devices 8", "--counts"),
+        ("plan gpt2 --devices 8", "--max-devices"),
+        ("predict gpt2 --counts 8", "--devices"),
+    ],
+)
+def test_each_verb_has_a_word_of_its_own_for_how_many(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed.split()) == 2
+    assert f"write `{meant} N`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("typed", ["predict gpt2 --device", "plan gpt2 --as-of", "bill x"])
 def test_a_missing_value_leads_to_the_help_of_its_verb(
     typed: str, capsys: pytest.CaptureFixture[str]

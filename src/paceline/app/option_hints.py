@@ -21,8 +21,8 @@ _FEW = 2
 #: What says something here, the first that a verb has, and what other tools call it.
 _WORDS_OF_OTHERS = {
     "--device NAME": "gpu d gpu-type accelerator instance-type hardware",
-    "--devices N|--counts N|--max-devices N": "gpus num-gpus n-gpus nproc-per-node max-gpus "
-    "world-size num-devices",
+    "--devices N|--counts N|--max-devices N": "devices counts max-devices gpus num-gpus n-gpus "
+    "nproc-per-node max-gpus world-size num-devices",
     "--pin nodes=N": "num-nodes nnodes nodes",
     "--batch N|--pin batch=N": "batch-size bs per-device-train-batch-size micro-batch-size "
     "max-num-seqs",
