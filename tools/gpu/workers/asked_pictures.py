@@ -66,11 +66,7 @@ def _sdxl(job):
         text_encoder=None, text_encoder_2=None, tokenizer=None, tokenizer_2=None, unet=network,
         scheduler=scheduler,
     )  # fmt: skip
-    words, pooled = torch.randn(job["batch"], 77, 2048), torch.randn(job["batch"], 1280)
-    return _asked(
-        job, pipeline, prompt_embeds=words, negative_prompt_embeds=words,
-        pooled_prompt_embeds=pooled, negative_pooled_prompt_embeds=pooled,
-    )  # fmt: skip
+    return _guided(job, pipeline, (77, 2048), 1280)
 
 
 def _sd3(job):
@@ -85,11 +81,7 @@ def _sd3(job):
         tokenizer=None, text_encoder_2=None, tokenizer_2=None, text_encoder_3=None,
         tokenizer_3=None,
     )  # fmt: skip
-    words, pooled = torch.randn(job["batch"], 333, 4096), torch.randn(job["batch"], 2048)
-    return _asked(
-        job, pipeline, prompt_embeds=words, negative_prompt_embeds=words,
-        pooled_prompt_embeds=pooled, negative_pooled_prompt_embeds=pooled,
-    )  # fmt: skip
+    return _guided(job, pipeline, (333, 4096), 2048)
 
 
 def _flux(job):
@@ -118,6 +110,16 @@ def _wan(job):
     return _asked(
         job, pipeline, width=832, num_frames=job.get("frames", 81), prompt_embeds=words,
         negative_prompt_embeds=words,
+    )  # fmt: skip
+
+
+def _guided(job, pipeline, words_shape, pooled_width):
+    """With a prompt of so many words and their sum, and the same again for guidance."""
+    words = torch.randn(job["batch"], *words_shape)
+    pooled = torch.randn(job["batch"], pooled_width)
+    return _asked(
+        job, pipeline, prompt_embeds=words, negative_prompt_embeds=words,
+        pooled_prompt_embeds=pooled, negative_pooled_prompt_embeds=pooled,
     )  # fmt: skip
 
 
