@@ -262,16 +262,25 @@ def prepare_search(
 
 
 def search_strategies(
-    space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5
-) -> FoundStrategies:
+    space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5,
+    same_factor: float | None = None,
+) -> FoundStrategies:  # fmt: skip
     """The fastest strategies that fit, best first; with the optimizer on the host if none does.
+
+    Args:
+        space: What can be tried.
+        num_devices: Of the machine.
+        global_batch: Items per optimizer step.
+        num_best: Strategies that are wanted.
+        same_factor: Steps that differ by less than this factor are called the same: so many
+            strategies of each rank of complexity are wanted, if they are the same as the fastest.
 
     Raises:
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
     asked = {"num_devices": num_devices, "global_batch": global_batch}
-    found = fitting_strategies(space, **asked, num_best=num_best)
+    found = fitting_strategies(space, **asked, num_best=num_best, same_factor=same_factor)
     if found is not None:
         return found
     table = enumerate_strategies(space, **asked)
@@ -289,20 +298,22 @@ def search_strategies(
 
 
 def fitting_strategies(
-    space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5
-) -> FoundStrategies | None:
+    space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5,
+    same_factor: float | None = None,
+) -> FoundStrategies | None:  # fmt: skip
     """The same; None where no strategy is legal or fits."""
     table = enumerate_strategies(space, num_devices=num_devices, global_batch=global_batch)
     if not len(table):
         return None
     least_bytes = _least_bytes(space, table)
-    found = _fastest(space, table, least_bytes, num_best, lambda part: _fitting(space, part))
+    wanted = _Wanted(num_best=num_best, same_factor=same_factor)
+    found = _fastest(space, table, least_bytes, wanted, lambda part: _fitting(space, part))
     if found is not None or space.host is None:
         return found
     sharing = min(space.fabric.devices_per_node, num_devices)
     least_beside = _least_bytes(space, table, has_optimizer=False)
     found = _fastest(
-        space, table, least_beside, num_best,
+        space, table, least_beside, wanted,
         lambda part: _with_optimizer_on_host(space, part, sharing),
     )  # fmt: skip
     if found is None:
@@ -311,17 +322,47 @@ def fitting_strategies(
     return replace(found, strategies=strategies)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """How many of the fastest strategies are wanted; see `search_strategies`."""
+
+    num_best: int
+    same_factor: float | None
+
+    def ranks(self, space: SearchSpace, table: StrategyTable) -> IntArray:
+        """Which of each rank are wanted: complexity if that matters."""
+        if self.same_factor is None:
+            return np.zeros(len(table), dtype=np.int64)
+        return table.complexity(space.kinds)
+
+    def kept(self, ranked_s: FloatArray, ranks: IntArray, rows: IntArray) -> IntArray:
+        """Places of those that are among the best of their rank, best first."""
+        best = np.lexsort((rows, ranked_s))
+        if self.same_factor is None:
+            return best[: self.num_best]
+        best = best[ranked_s[best] <= self.same_factor * ranked_s.min(initial=np.inf)]
+        is_other = ranks[best][:, None] != ranks[best]
+        num_better = np.tril(~is_other, -1).sum(axis=1)
+        return np.asarray(best[num_better < self.num_best])
+
+    def reach_s(self, ranked_s: FloatArray) -> float:
+        """The step above which none is wanted beside those that are kept, best first."""
+        if self.same_factor is not None:
+            return self.same_factor * float(ranked_s.min(initial=np.inf))
+        return float(ranked_s[-1]) if len(ranked_s) == self.num_best else math.inf
+
+
 def _fastest(
     space: SearchSpace,
     table: StrategyTable,
     least_bytes: FloatArray,
-    num_best: int,
+    wanted: _Wanted,
     evaluate: Callable[[StrategyTable], _Evaluated],
 ) -> FoundStrategies | None:
     """The fastest of those that fit, None where none does.
 
     What needs more than is there is left out. Those with the lowest bound come first, and none is
-    evaluated whose bound is above the last of the best: the answer is that of evaluating all.
+    evaluated whose bound is above what is wanted: the answer is that of evaluating all.
     """
     table = table.take(np.flatnonzero(least_bytes <= space.capacity_bytes))
     if not len(table):
@@ -329,10 +370,9 @@ def _fastest(
     least_s = _ranked_s(space, table, _least_steps_s(space, table))
     order = np.argsort(least_s, kind="stable")
     rows, ranked_s, steps = np.zeros(0, dtype=np.int64), np.zeros(0), Steps.of(0, {})
+    ranks = wanted.ranks(space, table)
     start, size = 0, _FIRST_ROWS
-    while start < len(order):
-        if len(rows) == num_best and ranked_s[-1] < least_s[order[start]]:
-            break
+    while start < len(order) and least_s[order[start]] <= wanted.reach_s(ranked_s):
         asked = order[start : start + size]
         part = table.take(asked)
         kept, found = evaluate(part)
@@ -340,7 +380,7 @@ def _fastest(
         parts = ((places[: len(rows)], steps), (places[len(rows) :], found))
         rows, steps = np.concatenate((rows, asked[kept])), Steps.joined(parts, len(places))
         ranked_s = np.concatenate((ranked_s, _ranked_s(space, part.take(kept), found.step_s)))
-        best = np.lexsort((rows, ranked_s))[:num_best]
+        best = wanted.kept(ranked_s, ranks[rows], rows)
         rows, ranked_s, steps = rows[best], ranked_s[best], steps.take(best)
         start, size = start + size, min(2 * size, _MOST_ROWS)
     if not len(rows):

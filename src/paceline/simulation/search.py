@@ -76,20 +76,22 @@ class StrategySearch:
         return cls(job=job, machine=machine, space=space, calibration=calibration)
 
     def best(
-        self, *, num_devices: int, global_batch: int, num_best: int
-    ) -> tuple[tuple[Job, ...], Steps]:
+        self, *, num_devices: int, global_batch: int, num_best: int,
+        same_factor: float | None = None,
+    ) -> tuple[tuple[Job, ...], Steps]:  # fmt: skip
         """The fastest strategies that fit, best first, each as a job with its step.
 
-        Replicas are searched as blocks, which is coarser than what `simulate` says of them; those
-        that do not fit by what it says are left out.
+        Arguments are those of `search_strategies`. Replicas are searched as blocks, which is
+        coarser than what `simulate` says of them; those that do not fit by that are left out.
 
         Raises:
             InvalidInputError: No combination of degrees uses exactly so many devices and items.
             DoesNotFitError: None fits into memory.
         """
         jobs, steps = self.found(
-            num_devices=num_devices, global_batch=global_batch, num_best=num_best
-        )
+            num_devices=num_devices, global_batch=global_batch, num_best=num_best,
+            same_factor=same_factor,
+        )  # fmt: skip
         return self._fitting(jobs, self._steps(jobs, steps, num_devices, alone=self._alone))
 
     def fitting(
@@ -108,8 +110,9 @@ class StrategySearch:
         return self._fitting(jobs, self._steps(jobs, found.steps, num_devices))
 
     def found(
-        self, *, num_devices: int, global_batch: int, num_best: int
-    ) -> tuple[tuple[Job, ...], Steps]:
+        self, *, num_devices: int, global_batch: int, num_best: int,
+        same_factor: float | None = None,
+    ) -> tuple[tuple[Job, ...], Steps]:  # fmt: skip
         """The same as they are searched, replicas too block by block; arguments as of `best`.
 
         Raises:
@@ -117,8 +120,9 @@ class StrategySearch:
             DoesNotFitError: None fits into memory.
         """
         found = search_strategies(
-            self.space, num_devices=num_devices, global_batch=global_batch, num_best=num_best
-        )
+            self.space, num_devices=num_devices, global_batch=global_batch, num_best=num_best,
+            same_factor=same_factor,
+        )  # fmt: skip
         return self._jobs(found), found.steps
 
     def _jobs(self, found: FoundStrategies) -> tuple[Job, ...]:

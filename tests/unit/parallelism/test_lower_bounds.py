@@ -22,6 +22,7 @@ from paceline.parallelism.search import (
     enumerate_strategies,
     search_strategies,
 )
+from paceline.parallelism.strategy.complexity import complexity, kinds_of
 
 MODELS = (("gpt2", 1024), (SMALL, 1024), ("mixtral-8x7b", 4096), ("llama-3-8b", 8192))
 
@@ -126,6 +127,24 @@ def test_stopping_at_bounds_changes_no_answer(
     found = search_strategies(prepared, num_devices=64, global_batch=128, num_best=4)
     assert found.strategies == tuple(table.strategy(r, prepared.kinds) for r in best.tolist())
     assert found.steps.step_s == pytest.approx(steps.step_s[best], rel=1e-12)
+
+
+@pytest.mark.parametrize("capacity_bytes", [4e9, 1e15])
+def test_the_best_of_each_rank_that_is_as_fast_is_found_in_one_search(
+    capacity_bytes: float,
+) -> None:
+    prepared = replace(space("gpt2", seq=1024), capacity_bytes=capacity_bytes)
+    every = search_strategies(prepared, num_devices=64, global_batch=128, num_best=100_000)
+    near = search_strategies(
+        prepared, num_devices=64, global_batch=128, num_best=1, same_factor=3.0
+    )
+    is_cut = np.array([one.size("cp") > 1 for one in every.strategies])
+    ranked_s = every.steps.step_s * np.where(is_cut, CONTEXT_MARGIN, 1.0)
+    ranks = complexity([kinds_of(one) for one in every.strategies])
+    same = np.flatnonzero(ranked_s <= 3.0 * ranked_s.min())
+    _, first = np.unique(ranks[same], return_index=True)
+    assert len(first) > 2
+    assert set(near.strategies) == {every.strategies[row] for row in same[first].tolist()}
 
 
 def test_recomputing_is_not_worked_out_where_it_cannot_win() -> None:

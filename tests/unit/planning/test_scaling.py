@@ -7,6 +7,12 @@ from paceline.catalog.lookup import find_device
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.strategy.complexity import (
+    RANK_OF_KIND,
+    complexity,
+    kinds_in,
+    kinds_of,
+)
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.decisions.curve import ScalingCurve
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
@@ -119,13 +125,46 @@ def test_replicas_that_seldom_wait_keep_their_batch() -> None:
 
 
 def test_stages_are_searched_where_shards_wait_for_each_other() -> None:
-    """Falcon 40B ran in stages on cards of 40 GB; under plain ZeRO-3 they idle most of the time."""
+    """Falcon 40B ran in stages on cards of 40 GB, 1,152 sequences a step: ZeRO-3 would idle."""
     place = cluster(device="A100 SXM4 40GB", inside="dgx-a100", between="aws-p4d")
-    found = curve("falcon-40b", (384,), seq=2048, on=place, batch=BatchRule(best_global_batch=8192))
+    found = curve("falcon-40b", (384,), seq=2048, on=place, batch=BatchRule(best_global_batch=1152))
     point = found.points[0]
     assert Strategy.parse(point.strategy).size("pp") > 1
     assert point.exposed_communication_s < point.step_s / 3
+    assert 384 <= point.global_batch <= 1152
+
+
+def test_shards_of_blocks_that_are_computed_again_hold_enough_items_not_to_wait() -> None:
+    """With many items per device, recomputation leaves the memory that hides what is gathered."""
+    place = cluster(device="A100 SXM4 40GB", inside="dgx-a100", between="aws-p4d")
+    found = curve("falcon-40b", (384,), seq=2048, on=place, batch=BatchRule(best_global_batch=8192))
+    point = found.points[0]
+    assert kinds_in(kinds_of(Strategy.parse(point.strategy))) == ("dp", "fsdp", "recompute")
+    assert point.exposed_communication_s < point.step_s / 3
     assert 384 <= point.global_batch <= 8192
+
+
+def test_blocks_are_computed_again_where_their_memory_is_short() -> None:
+    """Llama 3 8B on eight cards of 40 GB: 16 bytes of state a parameter, and 8,192 tokens."""
+    place = cluster(device="A100 SXM4 40GB", inside="dgx-a100", between="aws-p4d")
+    small, large = (
+        curve("llama-3-8b", (8,), seq=seq, on=place, batch=BatchRule(global_batch=8)).points[0]
+        for seq in (512, 8192)
+    )
+    assert "recompute" not in small.strategy
+    assert Strategy.parse(large.strategy).recompute == "block"
+    assert large.memory_bytes <= 40e9 * 1.08
+
+
+@pytest.mark.parametrize(("count", "items"), [(8, 512), (16, 1024)])
+def test_parts_of_short_sequences_are_not_cut_where_tensor_ranks_are_as_fast(
+    count: int, items: int
+) -> None:
+    place = cluster(device="A100 SXM4 80GB", inside="dgx-a100", between="aws-p4d")
+    rule = BatchRule(global_batch=items)
+    point = curve("qwen2.5-14b", (count,), seq=4096, on=place, batch=rule).points[0]
+    assert Strategy.parse(point.strategy).size("cp") == 1
+    assert complexity([kinds_of(Strategy.parse(point.strategy))])[0] <= RANK_OF_KIND["tp"]
 
 
 def test_stages_in_pieces_do_not_stand_before_what_is_as_fast() -> None:

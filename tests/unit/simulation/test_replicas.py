@@ -15,7 +15,7 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.planning.decisions.device_counts import replica_ways
+from paceline.planning.decisions.replica_ways import replica_ways
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass

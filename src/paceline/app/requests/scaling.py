@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Unpack
@@ -36,7 +36,7 @@ from paceline.planning.effects import check_rewrite_acts
 from paceline.planning.forecast.grid_jobs import GridAxes
 from paceline.planning.goal.amounts import Job as Amount
 from paceline.planning.goal.amounts import check_global_batch, resolve_job
-from paceline.planning.goal.batch_limit import BatchLimit, batch_limit_of
+from paceline.planning.goal.batch_limit import BatchLimit, batch_limit_of, most_items
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import (
@@ -143,8 +143,12 @@ class ScalingQuestion:
         return bool(self.global_batch or self.batch_per_device)
 
     def limit(self, workload: Workload) -> BatchLimit:
-        """The largest global batch where none is given."""
-        return batch_limit_of(workload, self.job(workload), self.rewrite)
+        """The largest global batch where none is given; of text without a job, four M tokens."""
+        limit = batch_limit_of(workload, self.job(workload), self.rewrite)
+        if limit.max_items or workload.sample_unit != "tokens":
+            return limit
+        why = "or four million tokens, as no work is stated"
+        return replace(limit, max_items=most_items(limit, self.length(workload)), why=why)
 
     def batch_words(self, workload: Workload, curve: ScalingCurve) -> str:
         """What bounds the batch, where a step sums several microbatches that nobody stated."""

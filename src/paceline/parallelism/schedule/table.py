@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import get_args
 
+import numpy as np
 import numpy.typing as npt
 
 from paceline.columns import take_rows
@@ -17,6 +18,7 @@ from paceline.model.graph.graph import IntArray
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.split import SplitShape
+from paceline.parallelism.strategy.complexity import complexity, kinds_of
 from paceline.parallelism.strategy.strategy import Schedule, ScheduleKind, Sharding, Strategy
 from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.values import dataclass
@@ -120,6 +122,13 @@ class StrategyTable:
     def take(self, rows: npt.ArrayLike) -> StrategyTable:
         """Some rows, in this order."""
         return take_rows(self, rows)
+
+    def complexity(self, variants: Sequence[VariantKind]) -> IntArray:
+        """Rank of each row by what it asks of a script; simpler ones are lower."""
+        how = [self.variant, self.dp > 1, self.pp > 1, self.kind, self.sharding, self.shards > 0]
+        _, first, of_row = np.unique(np.stack(how), axis=1, return_index=True, return_inverse=True)
+        masks = [kinds_of(self.strategy(row, variants)) for row in first.tolist()]
+        return np.asarray(complexity(masks)[of_row.ravel()])
 
     def strategy(self, row: int, variants: Sequence[VariantKind]) -> Strategy:
         """One row as a Strategy."""

@@ -23,7 +23,7 @@ STRATEGY_KINDS: tuple[StrategyKind, ...] = get_args(StrategyKind)
 USUAL_KINDS: tuple[StrategyKind, ...] = ("dp", "fsdp", "recompute")
 
 #: Rank of a strategy whose most demanding kind it is.
-_RANK_OF_KIND: dict[StrategyKind, int] = {
+RANK_OF_KIND: dict[StrategyKind, int] = {
     "dp": 0, "fsdp": 1, "recompute": 2, "offload": 2, "tp": 3, "pp": 4, "cp": 5, "ep": 5,
     "interleaved": 7,
 }  # fmt: skip
@@ -84,7 +84,7 @@ def complexity(masks: npt.ArrayLike) -> IntArray:
     """
     mask = np.asarray(masks, dtype=np.int64)
     rank = np.zeros_like(mask)
-    for kind, of_kind in _RANK_OF_KIND.items():
+    for kind, of_kind in RANK_OF_KIND.items():
         rank = np.where(mask & kinds_mask(kind), np.maximum(rank, of_kind), rank)
     several = sum((mask & kinds_mask(kind) > 0).astype(np.int64) for kind in _MODEL_KINDS) > 1
     return np.asarray(np.where(several, np.maximum(rank, _RANK_OF_SEVERAL), rank))

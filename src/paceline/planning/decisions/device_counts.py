@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
+from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import IntArray
 from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.collectives.cluster import Cluster
@@ -17,8 +17,8 @@ from paceline.parallelism.fixed_strategy import at_count, does_not_fit
 from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import microbatch_sizes
 from paceline.parallelism.steps import Steps
-from paceline.parallelism.strategy.complexity import complexity, kinds_of
-from paceline.parallelism.strategy.strategy import Sharding, Strategy
+from paceline.parallelism.strategy.complexity import RANK_OF_KIND, complexity, kinds_of
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.default_batches import (
@@ -27,6 +27,7 @@ from paceline.planning.decisions.default_batches import (
     sharing_strategies,
 )
 from paceline.planning.decisions.knee_point import knee
+from paceline.planning.decisions.replica_ways import replica_ways
 from paceline.planning.decisions.worth import finished_points, knee_reason, throughput_per_device
 from paceline.planning.goal.chance import STATED_Z
 from paceline.prediction.calibration.fitted import Calibration
@@ -38,16 +39,17 @@ from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
 from paceline.values import dataclass
 
-#: Best strategies of a search that are compared as stated ones.
-_NUM_SEARCHED = 8
-#: Powers of two up to this many microbatches are tried.
-_MAX_MICROBATCHES = 4096
+#: Best strategies of a search that are compared as stated ones, of each rank of complexity.
+_NUM_SEARCHED = 2
 #: A simpler strategy wins unless another is faster by more than its doubt: at a chance of 2 in 3,
 #: beyond what ways to share a model err apart and, twice 0.058, the own parts of two steps do.
-_SAME_FRAC = math.exp(STATED_Z * math.hypot(STRATEGY_LOG_SIGMA, 0.082))
+#: One way that shares it is held against replicas, or two against each other.
+_SAME_FRAC, _SAME_SPLIT_FRAC = (
+    math.exp(STATED_Z * math.hypot(num_split**0.5 * STRATEGY_LOG_SIGMA, 0.082))
+    for num_split in (1, 2)
+)
 #: Share of a step that waits for other devices from which other strategies are looked for.
 _WAITING_FRAC = 1 / 3
-_SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 _NO_LINK = "devices or nodes have no link with each other"
 
 
@@ -98,7 +100,8 @@ def scaling_curve(
     """Time, cost, efficiency and memory of a training step on each number of devices.
 
     For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
-    with as many microbatches as that needs; the simpler one where they do not differ beyond doubt.
+    with as many microbatches as that needs, or with blocks computed again where memory is short;
+    the simpler one where they do not differ beyond doubt.
     Where a third of the step waits for other devices, gradients are summed over the batch that
     trains best. Where none fits, a batch has fewer items than devices, or shards of layers or
     tables still wait so long, everything that can be searched is, if the step is of one pass.
@@ -136,8 +139,7 @@ def scaling_curve(
         alone = simulate(*asked.alone(sizes), calibration=calibration)
         each = asked.settled(sizes, alone, wanted)
         batch = replace(batch, batch_per_device=each)
-    ways = _replicas(asked, {count: _items_per_rank(count, batch) for count in wanted}, batch)
-    found = _best(asked, ways, simulate(ways.cases, calibration=calibration), batch)
+    found = _replicated(asked, {count: _items_per_rank(count, batch) for count in wanted}, batch)
     found = _with_searched(asked, _accumulated(asked, found, batch), batch)
     return _curve(_sure(found, widest_log_sigma), cluster, num_items)
 
@@ -277,9 +279,11 @@ class _Searchable(_Rejected):
 
     @property
     def is_searched(self) -> bool:
-        """Whether nothing else works, layers wait for shards, or gradients cannot be summed."""
+        """Whether nothing else works, layers are gathered or run again, or no gradients summed."""
         alone = self.replicas
-        return not alone or "zero3" in alone.strategy or alone.global_batch < self.global_batch
+        if alone is None or alone.global_batch < self.global_batch:
+            return True
+        return "zero3" in alone.strategy or "recompute" in alone.strategy
 
 
 _Found = CountedStep | _Rejected
@@ -302,41 +306,14 @@ class _Ways:
     without: dict[int, _Rejected]
 
 
-def _replicas(asked: _Asked, items: Mapping[int, int], rule: BatchRule) -> _Ways:
+def _replicas(
+    asked: _Asked, items: Mapping[int, int], rule: BatchRule, recompute: Checkpointing
+) -> _Ways:
     """List plain data parallel and ZeRO 1 to 3 at every count, with so many items per device."""
     without = {count: why for count in items if (why := _no_way(asked, count, rule))}
     per_rank = {count: each for count, each in items.items() if count not in without}
-    cases = replica_ways(asked.job, asked.machine(max(items)), per_rank)
+    cases = replica_ways(asked.job, asked.machine(max(items)), per_rank, recompute=recompute)
     return _Ways(cases=cases, count=cases.replicas, per_rank=per_rank, without=without)
-
-
-def replica_ways(job: Job, machine: Machine, per_rank: Mapping[int, int]) -> Cases:
-    """Every sharding level with every number of microbatches that divides a rank's items.
-
-    Args:
-        job: What is trained.
-        machine: With as many devices as the largest count.
-        per_rank: Items per device and step, by count of devices.
-    """
-    powers = [2**power for power in range(_MAX_MICROBATCHES.bit_length())]
-    rows = [
-        (level, count, microbatches, items // microbatches)
-        for count, items in per_rank.items()
-        for level in range(len(_SHARDINGS) if count > 1 else 1)
-        for microbatches in powers
-        if items % microbatches == 0
-    ]
-    level, count, microbatches, batch = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    strategies = [Strategy.from_degrees(dp=2, sharding=sharding) for sharding in _SHARDINGS]
-    return Cases(
-        jobs=tuple(replace(job, strategy=one) for one in strategies),
-        machines=(machine,),
-        job=level,
-        machine=np.zeros(len(rows), dtype=np.int64),
-        batch=batch.astype(np.float64),
-        replicas=count,
-        microbatches=microbatches,
-    )
 
 
 def _no_way(asked: _Asked, count: int, rule: BatchRule) -> _Rejected | None:
@@ -347,6 +324,22 @@ def _no_way(asked: _Asked, count: int, rule: BatchRule) -> _Rejected | None:
     if count > full and count % full:
         return _Rejected(count=count, reason=f"{count} devices do not fill nodes of {full}")
     return None
+
+
+def _replicated(asked: _Asked, items: Mapping[int, int], rule: BatchRule) -> list[_Found]:
+    """The fastest way for each count, with blocks computed again where their memory is short."""
+    ways = _replicas(asked, items, rule, "none")
+    steps = simulate(ways.cases, calibration=asked.calibration)
+    found = _best(asked, ways, steps, rule)
+    is_short = steps.needed_bytes() > asked.cluster.capacity_bytes
+    is_short &= ways.cases.microbatches == 1
+    short = {count: items[count] for count in np.unique(ways.count[is_short]).tolist()}
+    if not short:
+        return found
+    ways = _replicas(asked, short, rule, "block")
+    steps = simulate(ways.cases, calibration=asked.calibration)
+    again = {one.count: one for one in _best(asked, ways, steps, rule)}
+    return [_quicker(one, again.get(one.count, one)) for one in found]
 
 
 def _best(asked: _Asked, ways: _Ways, steps: Steps, rule: BatchRule) -> list[_Found]:
@@ -378,25 +371,22 @@ def _accumulated(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[_F
     }  # fmt: skip
     if not waiting:
         return found
-    ways = _replicas(asked, waiting, rule)
-    longer = {
-        one.count: one
-        for one in _best(asked, ways, simulate(ways.cases, calibration=asked.calibration), rule)
-    }
+    longer = {one.count: one for one in _replicated(asked, waiting, rule)}
     return [_quicker(one, longer.get(one.count, one)) for one in found]
 
 
 def _quicker(replicas: _Found, longer: _Found) -> _Found:
-    """What accumulates, if it is faster by more than its doubt; else what does not."""
+    """What accumulates or computes again, if it is faster beyond doubt; else what does not."""
     summed = _replicas_of(longer)
     return longer if _faster(_replicas_of(replicas), summed) is summed else replicas
 
 
 def _or_shared(found: CountedStep, rule: BatchRule) -> _Found:
-    """Replicas, beside which other strategies are looked for if too much of the step waits."""
-    if found.exposed_communication_s < _WAITING_FRAC * found.step_s:
+    """Replicas, beside which others are looked for if much of a step waits or is done again."""
+    waits = found.exposed_communication_s >= _WAITING_FRAC * found.step_s
+    if not waits and "recompute" not in found.strategy:
         return found
-    items = rule.shared_batch(found.global_batch)
+    items = rule.shared_batch(found.global_batch) if waits else found.global_batch
     return _Searchable(count=found.count, reason="", global_batch=items, replicas=found)
 
 
@@ -415,15 +405,6 @@ def _with_searched(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[
         calibration=asked.calibration,
     )  # fmt: skip
     better = {one.count: _searched(asked, search, one) for one in searched}
-    if not shares_tables:
-        whole = StrategySearch.of(
-            asked.job, asked.machine(1), capacity_bytes=asked.cluster.capacity_bytes,
-            microbatches=microbatch_sizes(most, each * full), calibration=asked.calibration,
-            splits_model=False,
-        )  # fmt: skip
-        better = {
-            one.count: _faster(_searched(asked, whole, one), better[one.count]) for one in searched
-        }
     found = [_replicas_of(one) for one in found]
     return [_faster(one, better[one.count]) if one.count in better else one for one in found]
 
@@ -448,15 +429,18 @@ def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _
     count = rejected.count
     try:
         jobs, steps = search.best(
-            num_devices=count, global_batch=rejected.global_batch, num_best=_NUM_SEARCHED
-        )
+            num_devices=count, global_batch=rejected.global_batch, num_best=_NUM_SEARCHED,
+            same_factor=_SAME_SPLIT_FRAC,
+        )  # fmt: skip
     except (DoesNotFitError, InvalidInputError) as error:
         reason = str(error) if rejected.is_too_large else rejected.reason
         return _Rejected(count=count, reason=reason)
     if not jobs:
         return _Rejected(count=count, reason=rejected.reason)
     ranks = complexity([kinds_of(job.strategy) for job in jobs])
-    is_same = steps.step_s <= _SAME_FRAC * steps.step_s.min()
+    splits = ranks > RANK_OF_KIND["recompute"]
+    same = np.where(splits & splits[np.argmin(steps.step_s)], _SAME_SPLIT_FRAC, _SAME_FRAC)
+    is_same = steps.step_s <= same * steps.step_s.min()
     row = int(np.lexsort((steps.step_s, np.where(is_same, ranks, np.inf)))[0])
     if not math.isfinite(steps.step_s[row]):
         return _Rejected(count=count, reason=_NO_LINK)

@@ -12,7 +12,7 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import stated_traits
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.planning.decisions.device_counts import replica_ways
+from paceline.planning.decisions.replica_ways import replica_ways
 from paceline.planning.decisions.trial_worth import (
     better_chances,
     doubts,

@@ -23,6 +23,8 @@ from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
 Kind = Literal["training", "fine-tuning"]
+#: Tokens per step where neither the goal nor the workload limits the global batch.
+_TOKENS_PER_STEP = 4_194_304
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,15 @@ def batch_limit_of(workload: Workload, job: Job, rewrite: str = "") -> BatchLimi
     found = min(known, key=lambda limit: limit.max_items or 0, default=BatchLimit(max_items=None))
     least = min(_fact(kind, "least_batch"), found.max_items or 1)
     return replace(found, fewest_steps=_fact(kind, "fewest_steps"), least_items=least)
+
+
+def most_items(limit: BatchLimit, seq: int) -> int:
+    """Items of a limit; of four million tokens in sequences of ``seq`` where it is not known.
+
+    >>> most_items(BatchLimit(max_items=None), 4096)
+    1024
+    """
+    return limit.max_items or max(1, _TOKENS_PER_STEP // seq)
 
 
 def kind_of(workload: Workload, job: Job, rewrite: str = "") -> Kind:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
-from paceline.parallelism.strategy.complexity import complexity
+from paceline.parallelism.strategy.complexity import RANK_OF_KIND, complexity
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA
 from paceline.planning.goal.chance import STATED_CHANCE, STATED_Z
 from paceline.planning.goal.providers import PROVIDER_KINDS, provider_kind
@@ -59,7 +59,7 @@ _NUM_DRAWS, _DRAWN_SIGMA = 512, 2.0
 #: Parts of errors whose draws are kept, of two sets of candidates.
 _NUM_PARTS_KEPT = 16
 #: Rank of the most complex strategy in which every rank holds whole layers.
-_UNSPLIT_RANK = 2
+_UNSPLIT_RANK = RANK_OF_KIND["recompute"]
 #: Why a plan stands first that is as simple, as fast and as dependable.
 _BY_MEDIAN = "has the better median"
 #: Candidates that are held against all others at once.

@@ -25,6 +25,7 @@ from paceline.parallelism.strategy.complexity import USUAL_KINDS
 from paceline.parallelism.uncertainty import lanes_s, shared_log_sigmas, sharing_log_sigma
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question
+from paceline.planning.goal.batch_limit import most_items
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import CandidateTable
@@ -34,8 +35,6 @@ from paceline.values import dataclass
 
 #: Models from so many parameters on are worth it.
 LEAST_PARAMETERS = 5_000_000_000
-#: Tokens per step where neither the goal nor the workload limits the global batch.
-_TOKENS_PER_STEP = 4_194_304
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -237,8 +236,7 @@ def job_of(ground: SearchContext, configuration: int, place: int | None = None) 
 
 def batch_limit(question: Question) -> int:
     """Most items per optimizer step: as asked, as the job allows, or four million tokens."""
-    limit = question.goal.global_batch or question.batch_limit.max_items
-    return limit or max(1, _TOKENS_PER_STEP // question.seq)
+    return question.goal.global_batch or most_items(question.batch_limit, question.seq)
 
 
 def as_candidates(
