@@ -61,28 +61,31 @@ def read_as(kind: type[T], row: Mapping[str, str], **given: Any) -> T:
         row: Cells by column; those without a field are passed over.
         given: Fields that no cell says alone.
     """
-    readers = _readers(kind)  # type: ignore[arg-type]
-    cells = {
-        name: read(row[name]) for name, read in readers.items() if name not in given and name in row
-    }
-    return kind(**cells, **given)
+    read = _reading(kind, tuple(row), tuple(given))  # type: ignore[arg-type]
+    for name, reader, is_optional in read:
+        cell = row[name]
+        given[name] = reader(cell) if cell or not is_optional else None
+    return kind(**given)
 
 
 @cache
-def _readers(kind: type) -> dict[str, Callable[[str], Any]]:
-    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+def _reading(
+    kind: type, columns: tuple[str, ...], given: tuple[str, ...]
+) -> tuple[tuple[str, Callable[[str], Any], bool], ...]:
+    """The columns that are read, with what reads each and whether an empty cell is None."""
+    hints = get_type_hints(kind).items()
+    return tuple((n, *_reader(h)) for n, h in hints if n in columns and n not in given)
 
 
-def _reader(hint: Any) -> Callable[[str], Any]:
-    """What reads a cell as a type."""
+def _reader(hint: Any) -> tuple[Callable[[str], Any], bool]:
+    """What reads a cell as a type, and whether an empty one is None."""
     kinds = get_args(hint)
     if NoneType in kinds:
-        read = _reader(next(kind for kind in kinds if kind is not NoneType))
-        return lambda cell: read(cell) if cell else None
+        return _reader(next(kind for kind in kinds if kind is not NoneType))[0], True
     if get_origin(hint) in (tuple, frozenset):
         many = get_origin(hint)
-        return lambda cell: many(cell.split())
+        return (lambda cell: many(cell.split())), False
     known: dict[Any, Callable[[str], Any]] = {
         bool: lambda cell: cell == "yes", int: int, float: float, date: date.fromisoformat,
     }  # fmt: skip
-    return known.get(hint, str)
+    return known.get(hint, str), False

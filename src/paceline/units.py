@@ -7,15 +7,15 @@ and percent exist in this module, in input parsing and in printing, and nowhere 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 from paceline.errors import InvalidInputError
+from paceline.patterns import pattern
 
 HOUR_S = 3600.0
 DAY_S = 86_400.0
 #: What a device is counted in.
-_COUNTED = re.compile(r" \(per (?:GPU|chip)\)")
+_COUNTED = pattern(r" \(per (?:GPU|chip)\)")
 
 _DURATION_S: Mapping[str, float] = {
     "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0,
@@ -33,9 +33,7 @@ _POWER_W: Mapping[str, float] = {"w": 1.0, "kw": 1e3, "mw": 1e6}
 #: Beyond it counts no longer fit the integers of our arrays, and no job is that large.
 _LARGEST = 1e18
 
-_NUMBER = re.compile(
-    r"^\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+)\s*([a-zµ$]*)\s*$"
-)
+_NUMBER = pattern(r"^\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+)\s*([a-zµ$]*)\s*$")
 
 
 def parse_duration_s(text: str) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from paceline.errors import InvalidInputError
+from paceline.patterns import pattern
 from paceline.values import dataclass
 
 Scheduler = Literal["slurm", "kubernetes"]
@@ -40,9 +41,9 @@ _CLOSED = frozenset({
     "POWERED_DOWN", "POWERING_DOWN", "FUTURE", "UNKNOWN", "INVAL", "INVALID_REG",
 })  # fmt: skip
 _UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 1e3, "M": 1e6, "G": 1e9}
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|m)?")
+_QUANTITY = pattern(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|m)?")
 #: ``gpu:a100:8(S:0-1)``; the kind may be missing.
-_GRES = re.compile(r"gpu(?::(?P<kind>[^:,()]+?))?:(?P<count>\d+)(?=[,(]|$)")
+_GRES = pattern(r"gpu(?::(?P<kind>[^:,()]+?))?:(?P<count>\d+)(?=[,(]|$)")
 _MIB = 2**20
 
 

@@ -5,7 +5,7 @@ An unknown fact is ``None``; nothing here is ever filled in with a guess.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import date
 from typing import Literal
@@ -309,6 +309,6 @@ class Catalog:
     version: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
-    offers: tuple[Offer, ...]
+    offers: Sequence[Offer]
     machines: tuple[Machine, ...] = ()
     generations: tuple[Generation, ...] = ()

@@ -19,26 +19,27 @@ from paceline.catalog.naming.device_words import (
 from paceline.catalog.naming.slices import is_cut_so, slice_of, without_slice
 from paceline.catalog.tables import read_rows
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.patterns import pattern
 
-_BRANDS = re.compile(
+_BRANDS = pattern(
     r"\b(nvidia|geforce|tesla|quadro|radeon instinct|radeon|instinct|amd|intel|aws|google|apple)\b"
 )
 #: What drivers and shops add to a name, without which it is the same card.
-_NOISE = re.compile(
+_NOISE = pattern(
     r"\((r|tm)\)|\b(gpu|generation|edition|graphics|with|design|hbm\d?e?|"
     r"macbook( air| pro)?|mac (mini|studio|pro)|imac)\b"
 )
 #: Gigabytes without their unit, as in ``a100-40``.
-_BARE_SIZE = re.compile(r"(?<=[\s-])(\d{1,3})$")
+_BARE_SIZE = pattern(r"(?<=[\s-])(\d{1,3})$")
 _LAPTOP = "laptop"
-_REMARK = re.compile(r"\s*\([^)]*\)")
-_SERIES = re.compile(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b")
-_POWER = re.compile(r"\s+[\d.]+w\b.*")
-_FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
+_REMARK = pattern(r"\s*\([^)]*\)")
+_SERIES = pattern(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b")
+_POWER = pattern(r"\s+[\d.]+w\b.*")
+_FORM = pattern(r"\b(sxm|pcie|nvl)\d?\b")
 #: Between names: not within brackets.
-_COMMA = re.compile(r",(?![^(]*\))")
+_COMMA = pattern(r",(?![^(]*\))")
 #: All but letters, digits and the plus of some names.
-_SEPARATORS = re.compile(r"[^\w+]|_")
+_SEPARATORS = pattern(r"[^\w+]|_")
 #: What frameworks call a place to run: a kind, and an example of it.
 _KINDS = {
     "cpu": "Xeon Platinum 8480+", "gpu": "RTX 4090", "cuda": "RTX 4090", "rocm": "MI300X",

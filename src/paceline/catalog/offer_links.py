@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from operator import itemgetter
 
 from paceline.catalog.entities import Catalog, Device, Link, Machine, Offer, OfferLinks, Source
 from paceline.catalog.tables import Row, read_rows
+from paceline.patterns import pattern
 
 #: A bridge joins two cards; more of them talk over what all have.
 _BRIDGE, _BRIDGED = "-bridge", 2
 #: Cards whose driver gives no peer access over PCIe (NVIDIA's for GeForce since Turing).
-_NO_PEER_ACCESS = re.compile(r"GeForce RTX [2345]0\d\d")
+_NO_PEER_ACCESS = pattern(r"GeForce RTX [2345]0\d\d")
 #: As `_network` names what a machine lists.
-_NETWORK_NAME = re.compile(r"([a-z-]+)-([\d.]+(?:e[+-]?\d+)?)g")
+_NETWORK_NAME = pattern(r"([a-z-]+)-([\d.]+(?:e[+-]?\d+)?)g")
 #: What follows the kind of a fabric in its name: generation and form.
-_FABRIC_KIND = re.compile(r"\d.*$")
+_FABRIC_KIND = pattern(r"\d.*$")
 #: Rates that differ by less are one: a family's link is listed as rounded as its devices.
 _SAME_RATE = 1.05
 #: As of every NVLink of ``links.csv``.

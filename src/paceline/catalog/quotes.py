@@ -16,6 +16,7 @@ from math import inf, isfinite
 from paceline.catalog.entities import Catalog, Device, Offer, Source
 from paceline.catalog.lookup import find_devices
 from paceline.errors import UnknownNameError
+from paceline.patterns import pattern
 from paceline.values import dataclass
 
 #: A price that moves by more than this from one day to another is a mistake more often than a fact.
@@ -26,9 +27,9 @@ MAX_AWAY = 5.0
 SAME_PRICE_FRAC = 0.005
 #: A feed with so large a share of prices in doubt is refused as a whole.
 MAX_DOUBTFUL_FRAC = 0.2
-_NAME = re.compile(r"[\w .:+()/×*-]{1,100}")
-_MEMORY = re.compile(r"[-_ ]?\(?(\d{2,3})\s?GB\)?$", re.IGNORECASE)
-_FORM = re.compile(r"sxm|pcie|nvl", re.IGNORECASE)
+_NAME = pattern(r"[\w .:+()/×*-]{1,100}")
+_MEMORY = pattern(r"[-_ ]?\(?(\d{2,3})\s?GB\)?$", re.IGNORECASE)
+_FORM = pattern(r"sxm|pcie|nvl", re.IGNORECASE)
 _BYTES_PER_GB = 1e9
 #: Sizes are marketed in decimal and reported in binary units, less what error correction takes.
 _MEMORY_TOLERANCE = 0.12

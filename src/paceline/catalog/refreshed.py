@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import date, datetime
@@ -17,13 +16,14 @@ from pathlib import Path
 
 from paceline.catalog.quotes import HeldBack, PriceChange, Quote
 from paceline.errors import InvalidInputError
+from paceline.patterns import pattern
 from paceline.values import dataclass
 from paceline.writing import make_folder, user_folder, write_whole
 
 FOLDER_VARIABLE = "PACELINE_OFFERS"
 _CURRENT = "current"
 _SHIPPED = "shipped"
-_TABLE = re.compile(r"\d{8}T\d{6}-\d{3}\.csv")
+_TABLE = pattern(r"\d{8}T\d{6}-\d{3}\.csv")
 #: Of a kept table.
 COLUMNS = tuple(field.name for field in fields(Quote))
 _NUMBERS = frozenset(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
-from functools import lru_cache
-from typing import cast
+from functools import cache, lru_cache
+from typing import Any, cast
 
 from paceline.catalog.architectures import Generation, generation_finder, shipped_generations
 from paceline.catalog.entities import (
@@ -28,18 +28,38 @@ def read_rows(table: str) -> Iterator[Row]:
     return iter(shipped_rows("catalog", table))
 
 
+class _ReadLate(Sequence[Offer]):
+    """Offers that are read when the first is asked for: what is predicted of a device asks none."""
+
+    def __init__(self, read: Callable[[], tuple[Offer, ...]]) -> None:
+        self._read = cache(read)
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __iter__(self) -> Iterator[Offer]:
+        return iter(self._read())
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._read()[row]
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @lru_cache(maxsize=1)
 def shipped_catalog() -> Catalog:
     """The catalogue as shipped, without anything of the user's."""
     generations = shipped_generations()
     generation_of = generation_finder(generations)
     devices = tuple(_device(row, generation_of) for row in read_rows("devices.csv"))
-    offers = tuple(_offer(row) for row in read_rows("offers.csv"))
     return Catalog(
         version=max(row["read_on"] for row in read_rows("devices.csv"))[:7],
         devices=devices,
         links=tuple(read_as(Link, row, source=_source(row)) for row in read_rows("links.csv")),
-        offers=offers,
+        offers=_ReadLate(lambda: tuple(_offer(row) for row in read_rows("offers.csv"))),
         generations=generations,
     )
 

@@ -7,7 +7,7 @@ constructing objects as `paceline.documents` reads them, and checked field by fi
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -322,6 +322,6 @@ def _device_name(catalog: Catalog, name: str | None, path: Path) -> str | None:
         return find_device(catalog, name).name
 
 
-def _merged(old: tuple[_Entity, ...], new: tuple[_Entity, ...]) -> tuple[_Entity, ...]:
+def _merged(old: Sequence[_Entity], new: tuple[_Entity, ...]) -> tuple[_Entity, ...]:
     replaced = {entity.name for entity in new}
     return (*(entity for entity in old if entity.name not in replaced), *new)

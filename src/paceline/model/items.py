@@ -29,6 +29,7 @@ from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Workload
 from paceline.model.names.shipped_graphs import shipped_file
 from paceline.model.served_items import with_guesses
+from paceline.patterns import opening, pattern
 from paceline.shipped import shipped_rows
 from paceline.units import format_percent
 from paceline.values import dataclass
@@ -37,10 +38,10 @@ _UNITS: dict[str, SampleUnit] = {
     "images": "images", "clips": "clips", "tokens": "tokens",
     "seconds of sound": "seconds of sound",
 }  # fmt: skip
-_SIDE = re.compile(r"(\d+)×\1\b")
-_SOUND = re.compile(r"([\d.]+) s of sound(?: \([^)]*\))?")
+_SIDE = pattern(r"(\d+)×\1\b")
+_SOUND = pattern(r"([\d.]+) s of sound(?: \([^)]*\))?")
 #: What the trace says of a denoiser, which an item that is more than a step makes wrong.
-_ONE_STEP = re.compile(r" \(assumed: a sample is one denoising step[^)]*\)")
+_ONE_STEP = pattern(r" \(assumed: a sample is one denoising step[^)]*\)")
 _HINT = "leave it out"
 
 
@@ -183,8 +184,10 @@ def denoises(workload: Workload) -> bool:
 def _row(name: str, typed: str) -> Mapping[str, str] | None:
     """The first line for a model, and for what it was called."""
     for row in shipped_rows("model", "inference_items.csv"):
-        if re.fullmatch(row["entry"], name) and (
-            not row["typed"] or re.fullmatch(row["typed"], typed, re.IGNORECASE)
+        if (
+            name.startswith(opening(row["entry"]))
+            and re.fullmatch(row["entry"], name)
+            and (not row["typed"] or re.fullmatch(row["typed"], typed, re.IGNORECASE))
         ):
             return row
     return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from paceline.errors import InvalidInputError
+from paceline.patterns import pattern
 
-_LIBRARY = re.compile(r"([A-Za-z][\w-]*)==(\d+(?:\.\d+)*)")
+_LIBRARY = pattern(r"([A-Za-z][\w-]*)==(\d+(?:\.\d+)*)")
 
 
 def runs_before(libraries: Sequence[str], library: str, release: str) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 
 from paceline.parallelism.memory.memory_fit import quantile_bytes
+from paceline.patterns import pattern
 from paceline.planfile import Interval
 from paceline.planning.goal.chance import chance_text
 from paceline.reporting.tables import ABSENT
@@ -26,8 +26,8 @@ _HALF_A_CENT = 0.005
 _THOUSANDS = 1e4
 _SCALES = ((_MILLION, _MILLION, " M"), (_THOUSANDS, 1e3, " k"), (-math.inf, 1.0, ""))
 #: A brand, and a generation beside a form that tells a device apart.
-_BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
-_GENERATION = re.compile(r" Blackwell(?= (?:Workstation|Server|Max-Q))")
+_BRANDS = pattern(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
+_GENERATION = pattern(r" Blackwell(?= (?:Workstation|Server|Max-Q))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

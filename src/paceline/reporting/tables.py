@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from unicodedata import combining, east_asian_width
 
+from paceline.patterns import pattern
 from paceline.values import dataclass
 
 #: What stands where a figure does not exist.
@@ -44,7 +45,7 @@ class Column:
 
 
 #: A title, with the marks of its column behind it.
-_HEADED = re.compile(r"(.*?)( >)?(?: ~(\d+))?( ?\+)?(?: -(\d))?")
+_HEADED = pattern(r"(.*?)( >)?(?: ~(\d+))?( ?\+)?(?: -(\d))?")
 
 
 def header(text: str) -> tuple[Column, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from paceline.catalog.entities import Catalog, Device, Link
@@ -10,11 +9,12 @@ from paceline.catalog.lookup import find_device
 from paceline.catalog.offer_links import named_link
 from paceline.errors import InvalidInputError
 from paceline.parallelism.collectives.cluster import Cluster, devices_per_domain
+from paceline.patterns import pattern
 from paceline.units import parse_bytes
 from paceline.values import dataclass
 
 _HINT = "write machines like `8xH100 SXM5 80GB@dgx-h100-nvls,dgx-h100-ib`"
-_GROUP = re.compile(r"^(?P<count>[0-9]+)x(?P<device>[^/@;+]+?)(?:/(?P<per_node>[0-9]+))?$")
+_GROUP = pattern(r"^(?P<count>[0-9]+)x(?P<device>[^/@;+]+?)(?:/(?P<per_node>[0-9]+))?$")
 _NOTHING = "-"
 
 

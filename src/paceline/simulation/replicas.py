@@ -29,7 +29,7 @@ from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases, grouped
 from paceline.simulation.job import software_of
 from paceline.simulation.rank import RankPasses
-from paceline.stack.engines import engines
+from paceline.stack.engines import shipped_engine
 
 _SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 #: Rows whose communication is computed at once, which bounds working memory.
@@ -171,7 +171,7 @@ def _sharded(
 def replica_work(passes: RankPasses, seq: float) -> ReplicaWork:
     """What replicas exchange; of software without buckets, each tensor as soon as it is there."""
     work = ReplicaWork.of(passes.step, seq=seq)
-    known = engines().get(passes.host)
+    known = shipped_engine(passes.host)
     return work if known is None or known.buckets else replace(work, profile=None)
 
 

@@ -10,7 +10,7 @@ from paceline.catalog.entities import Device
 from paceline.planfile import PlannedStack
 from paceline.stack.resolver import Combination, newest_combination, reasons_against
 from paceline.stack.rules import Facts, code_in
-from paceline.stack.tables import DeviceTarget, load_tables
+from paceline.stack.tables import DeviceTarget, load_tables, named_targets
 
 
 def frameworks() -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def compiler_elsewhere(compiler: str, device: Device) -> str:
 def target_of(device: Device) -> DeviceTarget | None:
     """How software addresses ``device``; None where the tables do not say."""
     usual = None
-    for row in load_tables().name_targets:
+    for row in named_targets():
         if row.kind == device.kind and row.name_has in device.name.lower():
             if row.name_has:
                 return _completed(row.target, device.compute_capability)

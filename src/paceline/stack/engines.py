@@ -253,7 +253,7 @@ def find_engine(name: str) -> EngineProfile:
     >>> find_engine("Ollama").name, find_engine("Ollama").stands_for
     ('llamacpp', 'Ollama')
     """
-    for spelling, profile in _shipped_then_added():
+    for spelling, profile in _likely_first(name):
         if found := spelling.fullmatch(name.strip()):
             return _of_release(profile, found)
     for family, row in _families():
@@ -308,7 +308,7 @@ def is_engine(name: str) -> bool:
     >>> is_engine("vLLM"), is_engine("torchtune")
     (True, False)
     """
-    return any(spelling.fullmatch(name.strip()) for spelling, _ in _shipped_then_added())
+    return any(spelling.fullmatch(name.strip()) for spelling, _ in _likely_first(name))
 
 
 def engine_in(text: str) -> EngineProfile | None:
@@ -330,6 +330,13 @@ def engine_in(text: str) -> EngineProfile | None:
 def engines() -> dict[str, EngineProfile]:
     """Every profile by its name."""
     return {name: _profile(name, row) for name, row in _tables().items()}
+
+
+@cache
+def shipped_engine(name: str) -> EngineProfile | None:
+    """The profile of exactly that name, without the others; None where there is none."""
+    row = _tables().get(name)
+    return None if row is None else _profile(name, row)
 
 
 def _spellings() -> Iterator[_Spelled]:
@@ -362,6 +369,13 @@ def _shipped_then_added() -> Iterator[_Spelled]:
     """Plug-ins are looked up only where nothing shipped has the name."""
     yield from _spellings()
     yield from _added()
+
+
+def _likely_first(name: str) -> Iterator[_Spelled]:
+    """The profile that is called so, whose own name is one of its spellings, before all."""
+    if name in _tables():
+        yield _shipped(name)
+    yield from _shipped_then_added()
 
 
 def _spelled(name: str, row: dict[str, Any]) -> _Spelled:

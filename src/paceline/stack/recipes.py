@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 
+from paceline.patterns import pattern
 from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
 #: Whose stages have buffers for all microbatches of a step; those of Megatron-LM, DeepSpeed and
 #: PaddlePaddle have none.
-_KEEPS_MESSAGES = re.compile(r"(py)?torch", re.IGNORECASE)
-_RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
+_KEEPS_MESSAGES = pattern(r"(py)?torch", re.IGNORECASE)
+_RELEASE = pattern(r"\b\d\d\.\d\d(?:\.\d+)?\b")
 #: What a job calls each column of flags.
 _HABIT_OF_FLAG = {
     "sends_once": "tokens-once",

@@ -8,19 +8,20 @@ from datetime import date
 from functools import cache
 
 from paceline.errors import UnknownNameError
+from paceline.patterns import pattern
 from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
 _HOURS_PER_YEAR = 8766
-_RELEASE = re.compile(
+_RELEASE = pattern(
     r"\b(pytorch|torch|tensorflow|tf|jax|mxnet|paddle(?:paddle)?)[ =:/-]*v?(\d+(?:\.\d+)+)",
     re.IGNORECASE,
 )
 #: Names of packages, where others are in use.
 _CALLED = {"pytorch": "torch", "tf": "tensorflow", "paddlepaddle": "paddle"}
 #: NVIDIA's containers are named after the year and month in which they appear.
-_CONTAINERS = re.compile(r"\bngc\b|\bnvcr\b", re.IGNORECASE)
-_YEAR_AND_MONTH = re.compile(r"(?<![\d.])(\d\d\.(?:0[1-9]|1[0-2]))(?![\d.])")
+_CONTAINERS = pattern(r"\bngc\b|\bnvcr\b", re.IGNORECASE)
+_YEAR_AND_MONTH = pattern(r"(?<![\d.])(\d\d\.(?:0[1-9]|1[0-2]))(?![\d.])")
 _CONTAINER = "ngc"
 
 

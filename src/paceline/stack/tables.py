@@ -250,14 +250,7 @@ def load_tables() -> Tables:
         gpus=tuple(
             read_as(KnownGpu, row, target=read_as(DeviceTarget, row)) for row in _rows("gpus")
         ),
-        name_targets=tuple(
-            NamedTarget(
-                kind=row["kind"],
-                name_has=row["name_has"].lower(),
-                target=read_as(DeviceTarget, row),
-            )
-            for row in _rows("device_targets")
-        ),
+        name_targets=named_targets(),
         precisions=tuple(
             read_as(PrecisionRow, row, name=row["precision"]) for row in _rows("precisions")
         ),
@@ -265,6 +258,17 @@ def load_tables() -> Tables:
             read_as(CompilerRow, row, name=row["compiler"]) for row in _rows("compilers")
         ),
         images=tuple(read_as(Image, row) for row in _rows("images")),
+    )
+
+
+@cache
+def named_targets() -> tuple[NamedTarget, ...]:
+    """Targets by what the names of devices hold, which are asked for without the other tables."""
+    return tuple(
+        NamedTarget(
+            kind=row["kind"], name_has=row["name_has"].lower(), target=read_as(DeviceTarget, row)
+        )
+        for row in _rows("device_targets")
     )
 
 

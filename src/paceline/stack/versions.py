@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable
 from functools import lru_cache
 
 from paceline.errors import InvalidInputError
+from paceline.patterns import pattern
 from paceline.values import dataclass
 
 VersionKey = tuple[int, ...]
@@ -18,8 +18,8 @@ _OPERATORS: dict[str, Callable[[VersionKey, VersionKey], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-_CLAUSE = re.compile(r"(>=|<=|==|<|>)\s*(\d+(?:\.\d+)*)$")
-_VERSION = re.compile(r"\d+(?:\.\d+)*$")
+_CLAUSE = pattern(r"(>=|<=|==|<|>)\s*(\d+(?:\.\d+)*)$")
+_VERSION = pattern(r"\d+(?:\.\d+)*$")
 
 
 @lru_cache(maxsize=4096)

@@ -9,42 +9,43 @@ must hold for the device that is found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from paceline.catalog.entities import Device
-from paceline.catalog.tables import read_rows
+from paceline.catalog.tables import Row, read_rows
+from paceline.patterns import pattern
 
-_TRADE_MARK = re.compile(r"\((r|tm)\)", re.IGNORECASE)
+_TRADE_MARK = pattern(r"\((r|tm)\)", re.IGNORECASE)
 #: A virtual device of all the memory of one: the letter says what it is licensed for.
-_VIRTUAL = re.compile(r"(?<=-)(\d+)[CQ]$")
+_VIRTUAL = pattern(r"(?<=-)(\d+)[CQ]$")
 #: A processor as its system names it: ``CPU: Intel(R) Xeon(R) Gold 6330 CPU @ 2.0GHz``.
-_PROCESSOR = re.compile(
+_PROCESSOR = pattern(
     r"\bcpu\b:?|@\s*[\d.]+\s*ghz|\b\d+th gen\b|\b(w/|with) radeon.*", re.IGNORECASE
 )
-_BRACKETS = re.compile(r"[()\[\]]")
-_IN_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]")
+_BRACKETS = pattern(r"[()\[\]]")
+_IN_BRACKETS = pattern(r"\(.*?\)|\[.*?\]")
 #: Names of Radeon cards end in XT and XTX: ``7900xtx`` counts nothing.
-_COUNT = re.compile(
+_COUNT = pattern(
     r"^\s*(?P<first>\d{1,6})\s*[x×*](?!tx?\b)\s*(?=\w)|"
     r"\s*(?:(?<![a-z])[x×*]|:)\s*(?P<last>\d{1,6})\s*$",
     re.IGNORECASE,
 )
 #: Cores of a chip of those TPUs whose slices are named by cores.
 _CORES_PER_CHIP = 2
-_MEMORY = re.compile(r"\b(\d+(?:\.\d+)?)\s*gb?\b", re.IGNORECASE)
+_MEMORY = pattern(r"\b(\d+(?:\.\d+)?)\s*gb?\b", re.IGNORECASE)
 #: Words that decorate a name and never tell two devices apart.
-_DECORATION = re.compile(
+_DECORATION = pattern(
     r"\b(hbm\d?e?|gen\s?\d|tensor core|accelerators?|gpu|graphics|generation|dlc|cts|aarch64|"
     r"nps1|spx|\d+\s?w|nvl\d\d|[dh]gx|hls|superchip|grace (?=hopper|blackwell)|hopper|volta|"
     r"developer kit|google|cloud|nvidia|amd|intel|habana|oam|\d+ (core|gpu)s?|processor|"
     r"station|colab|kaggle)\b",
     re.IGNORECASE,
 )
-_FORM = re.compile(r"\b(sxm|pcie)\d?\b", re.IGNORECASE)
-_MOBILE = re.compile(r"\bmobile( / max-q)?\b|\bnotebook\b", re.IGNORECASE)
-_LAPTOP = re.compile(r"\b(laptop|max-?q)\b", re.IGNORECASE)
+_FORM = pattern(r"\b(sxm|pcie)\d?\b", re.IGNORECASE)
+_MOBILE = pattern(r"\bmobile( / max-q)?\b|\bnotebook\b", re.IGNORECASE)
+_LAPTOP = pattern(r"\b(laptop|max-?q)\b", re.IGNORECASE)
 #: A slice of a device is not that device.
-_SLICE = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b|\bvgpu\b|\b[cd]px\b|\bnps[248]\b", re.IGNORECASE)
+_SLICE = pattern(r"\bmig\b|\b\d+g\.\d+gb\b|\bvgpu\b|\b[cd]px\b|\bnps[248]\b", re.IGNORECASE)
 #: Two memory sizes are the same if they differ by less: vendors round, drivers subtract.
 SAME_MEMORY_FRAC = 0.12
 #: Chips that share the memory of their computer are sold with several sizes.
@@ -62,13 +63,13 @@ def is_slice(name: str) -> bool:
 
 def listed_names(name: str) -> Iterator[str]:
     """Devices that the table of published names gives for a name, however that is decorated."""
-    for device, match in _listed(name):
+    for device, match in _listed(name, read_rows("published_devices.csv")):
         yield match.expand(device)
 
 
-def _listed(name: str) -> Iterator[tuple[str, re.Match[str]]]:
+def _listed(name: str, rows: Iterable[Row]) -> Iterator[tuple[str, re.Match[str]]]:
     written = dict.fromkeys((name, _squeeze(_words(name)), *plainer_names(name)))
-    for row in read_rows("published_devices.csv"):
+    for row in rows:
         for spelling in written:
             if match := re.fullmatch(row["pattern"], spelling, re.IGNORECASE):
                 yield row["device"], match
@@ -89,7 +90,8 @@ def without_count(name: str) -> tuple[str, int]:
     for text in (name, *(found.strip("()[] ") for found in _IN_BRACKETS.findall(name))):
         if (match := _COUNT.search(text)) and (text == name or not is_slice(text)):
             return _COUNT.sub("", text, count=1).strip(), int(match["first"] or match["last"])
-    for device, match in _listed(name):
+    counting = (row for row in read_rows("published_devices.csv") if "(?P<" in row["pattern"])
+    for device, match in _listed(name, counting):
         stated = {key: int(number) for key, number in match.groupdict().items() if number}
         if stated:
             return device, stated.get("chips") or stated["cores"] // _CORES_PER_CHIP

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from paceline.catalog.entities import Device
 from paceline.errors import UnknownNameError
+from paceline.patterns import pattern
 
 #: A slice by its name: ``(7x1g.10gb MIG)`` are seven of one unit and 10 GB in each device.
-_MIG = re.compile(
+_MIG = pattern(
     r"\(?\s*(?:\bMIG\b[\s-]*)?(?:\b(?P<each>\d+)x|\b)(?P<units>\d)g\.(?P<gb>\d+)gb\b(?:\s*MIG)?\s*\)?",
     re.IGNORECASE,
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
 
 from paceline.model.graph.graph import Graph, IntArray, Phase
+from paceline.patterns import pattern
 
 #: A repeated child of a container: the path up to its first number (``layers.7``, ``layer1.0``).
-_BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
+_BLOCK = pattern(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
 
 
 def block_names(graph: Graph) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from paceline.model.graph.graph import Graph, IntArray
 from paceline.model.graph.packing import pack, unpack
 from paceline.model.graph.sides import Sides, input_bytes
 from paceline.model.graph.workload import Pass, ReferenceJob, Workload, unit_of_item
+from paceline.patterns import pattern
 from paceline.writing import whole_file
 
 FORMAT_VERSION = 4
@@ -32,7 +32,7 @@ _MAX_FILE_BYTES = 64 * 2**20
 _MAX_ARRAY_BYTES = 512 * 2**20
 _HEADER, _COLUMNS = "workload.json", "columns.bin"
 #: A number in a module's name, as it is written again.
-_NUMBER = re.compile(r"(?<!\d)(0|[1-9]\d{0,8})(?!\d)")
+_NUMBER = pattern(r"(?<!\d)(0|[1-9]\d{0,8})(?!\d)")
 
 
 def save_workload(workload: Workload, path: Path) -> None:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Literal, cast
 
 from paceline.model.names.spelling import of_one_size, without_owner
+from paceline.patterns import pattern
 from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
@@ -25,7 +26,7 @@ _SIZES = (
 Checkpoints = Literal["segments", "alternate", "blocks", "nothing"]
 
 #: What tells no two families apart.
-_SEPARATORS = re.compile(r"[^a-z0-9]+|diffusers$")
+_SEPARATORS = pattern(r"[^a-z0-9]+|diffusers$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from paceline.model.names.registry import (
 )
 from paceline.model.names.shipped_graphs import has_graph
 from paceline.model.names.spelling import name_key, plainer, without_owner, word_keys
+from paceline.patterns import pattern
 from paceline.reading import is_file
 
 _NUM_NEIGHBOURS = 5
@@ -41,17 +42,17 @@ _WEIGHT_ENDINGS = frozenset(
 
 #: A repository of a hub; words for a size, those of them that count parameters, and words for
 #: another shape of a network.
-_SIZED = re.compile(r"\d+(\.\d+)?[bm]|tiny|mini|small|medium|base|large|xl|xxl|huge|giant")
-_REPOSITORY = re.compile(r"([\w.-]+/)?[\w.-]+")
-_NUMBERED = re.compile(r"(\d+x)?\d+(\.\d+)?[bm]")
-_RESHAPED = re.compile(
+_SIZED = pattern(r"\d+(\.\d+)?[bm]|tiny|mini|small|medium|base|large|xl|xxl|huge|giant")
+_REPOSITORY = pattern(r"([\w.-]+/)?[\w.-]+")
+_NUMBERED = pattern(r"(\d+x)?\d+(\.\d+)?[bm]")
+_RESHAPED = pattern(
     r"(patch|window|w|p)\d+|\d{3}|\d+k?x\d+|moe|eagle\d?|draft|adapter|(en|de)coder|tower"
 )
-_VERSION = re.compile(r"v\d+(\.\d+)?")
+_VERSION = pattern(r"v\d+(\.\d+)?")
 #: A name that ends in a version.
-_VERSIONED = re.compile(r"(.+)-v\d+(?:\.\d+)?")
+_VERSIONED = pattern(r"(.+)-v\d+(?:\.\d+)?")
 #: A size as Ollama writes it; no function of a module begins with a digit.
-_TAG = re.compile(r":(?=(\d+x)?\d+(\.\d+)?b\b)", re.IGNORECASE)
+_TAG = pattern(r":(?=(\d+x)?\d+(\.\d+)?b\b)", re.IGNORECASE)
 
 
 def entry_of(typed: str) -> str:
@@ -369,8 +370,8 @@ def hub_row(plain: str) -> dict[str, str] | None:
 @lru_cache(maxsize=8192)
 def _alike(plain: str) -> dict[str, str] | None:
     """What has the sizes of another model, or is another spelling of its name."""
-    for pattern, alias in patterns():
-        if match := pattern.fullmatch(plain):
+    for spelling, alias in patterns():
+        if match := spelling.fullmatch(plain):
             return {"entry": match.expand(alias.entry), "seq": alias.seq, "reading": alias.reading}
     return None
 

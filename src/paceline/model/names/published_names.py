@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 
 from paceline.model.names.spelling import without_owner
+from paceline.patterns import pattern
 from paceline.shipped import shipped_rows
 
 #: Targets of accuracy and scenarios of MLPerf Inference.
-_MLPERF = re.compile(r"(-(99(\.9)?|interactive|offline|server))+$")
+_MLPERF = pattern(r"(-(99(\.9)?|interactive|offline|server))+$")
 #: Data sets and jobs after a name, which say nothing of its sizes; those of small pictures do.
-_DATA = re.compile(
+_DATA = pattern(
     r"[\s_-]*\((\d{2,4}( ?[x×] ?\d{2,4})?|seq[\w\s=]*\d+)\)$|"
     r"[\s_-]+[(\[]?(imagenet(-?\d+k)?|ilsvrc\w*|criteo[\w\s]*|kits-?\d+|movielens[\w\s-]*|"
     r"squad[\w\s.]*|wmt[\w\s-]*|librispeech|lj-?speech|coco( ?\d+)?|wikipedia|wikitext[\w\s-]*|"
@@ -24,9 +25,7 @@ _DATA = re.compile(
     re.IGNORECASE,
 )
 #: Endings of language models that tables of image models never have.
-_TRAININGS = re.compile(
-    r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE
-)
+_TRAININGS = pattern(r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE)
 #: Columns that a line leaves empty where it is meant of every row of its task.
 _CONDITIONS = ("framework", "flags", "unit", "seq_is", "passes")
 

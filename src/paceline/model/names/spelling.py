@@ -5,30 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_BETWEEN_DIGITS = re.compile(r"(?<=\d)[^a-z0-9]+(?=\d)")
-_SEPARATORS = re.compile(r"[^a-z0-9_]+|(?<![0-9])_+|_+(?![0-9])")
+from paceline.patterns import pattern
+
+_BETWEEN_DIGITS = pattern(r"(?<=\d)[^a-z0-9]+(?=\d)")
+_SEPARATORS = pattern(r"[^a-z0-9_]+|(?<![0-9])_+|_+(?![0-9])")
 #: ``owner/name``, as hubs write it, or the module that holds the model.
-_OWNER = re.compile(
-    r"^(?:[\w.-]+/|(?:torchvision|(?:tf\.)?keras)(?:\.(?:models|applications))?[.:])"
-)
+_OWNER = pattern(r"^(?:[\w.-]+/|(?:torchvision|(?:tf\.)?keras)(?:\.(?:models|applications))?[.:])")
 #: Endings that name another training of the same architecture or another file format.
-_SAME_SIZES = re.compile(
+_SAME_SIZES = pattern(
     r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
     r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|quantized\.w\d+a\d+|nvfp4|gguf|v\d(\.\d)?|\d{4}|"
     r"preview|sft|dpo|finetuned|zero|0324|0528)$"
 )
 #: The point of a size in a name that may hold none: ``1_8b``.
-_POINT_OF_SIZE = re.compile(r"(?<=\d)_(?=\d+b\b)")
+_POINT_OF_SIZE = pattern(r"(?<=\d)_(?=\d+b\b)")
 #: The open end of a pattern, and what it may not be: more digits, a version, another size.
-_OPEN_END = re.compile(r"\.\*(?=$|\|)")
+_OPEN_END = pattern(r"\.\*(?=$|\|)")
 _VERSION = r"\d{1,2}(?![\dkp])|[-_. ]\d{1,2}(?:\.\d+)?(?![\w.])"
 _SIZE = r".*(?<![a-z\d.])\d+(?:\.\d+)?b(?![a-z])"
 _NO_OTHER = f"(?!{_VERSION}|{_SIZE}).*"
 #: What may follow a word for a model, and says no more.
-_NOUN = re.compile(r"(model|network|classifier|architecture)s?$")
+_NOUN = pattern(r"(model|network|classifier|architecture)s?$")
 
 #: Words in the names of releases that turn texts into vectors or scores, and write none.
-_READERS = re.compile(r"(^|[-_/])(embed(ding)?s?|rerank(er)?|e5|gte|bge|simcse)(?=[-_.]|$)", re.I)
+_READERS = pattern(r"(^|[-_/])(embed(ding)?s?|rerank(er)?|e5|gte|bge|simcse)(?=[-_.]|$)", re.I)
 
 
 def name_key(name: str) -> str:

@@ -33,19 +33,20 @@ from paceline.parallelism.strategy.strategy import (
     Sharding,
     Strategy,
 )
+from paceline.patterns import pattern
 from paceline.values import dataclass
 
-_HEAD = re.compile(
+_HEAD = pattern(
     r"^(?P<mesh>[a-z0-9.:]+)(?:@(?P<kind>gpipe|1f1b|interleaved|zbh1)(?P<chunks>[0-9]{1,4})?)?"
     r"(?:/mb(?P<microbatches>[0-9]{1,7}))?(?P<options>(?:\+[a-z0-9-]+)*)$"
 )
-_AXIS = re.compile(r"^(?P<name>[a-z]+)(?P<size>[0-9]{1,9})(?::(?P<level>auto|device|node))?$")
-_PLACED = re.compile(r"^(?P<axis>[a-z]+):(?:shard(?P<dim>[0-9])|replicate)$")
+_AXIS = pattern(r"^(?P<name>[a-z]+)(?P<size>[0-9]{1,9})(?::(?P<level>auto|device|node))?$")
+_PLACED = pattern(r"^(?P<axis>[a-z]+):(?:shard(?P<dim>[0-9])|replicate)$")
 _SYNC: dict[str, GradientSync] = {
     "single-process": "single_process",
     "parameter-server": "parameter_server",
 }
-_ULYSSES = re.compile(r"^ulysses(?P<ranks>[0-9]{1,6})?$")
+_ULYSSES = pattern(r"^ulysses(?P<ranks>[0-9]{1,6})?$")
 _MAX_LENGTH = 4096
 _Choice = TypeVar("_Choice")
 
