@@ -78,6 +78,24 @@ def test_nothing_is_told_to_be_better_than_the_first_choice(name, objective):
     assert not Standing.of(search).is_told_worse(first, rows).any()
 
 
+@pytest.mark.parametrize(
+    ("name", "objective"), [*asked("cost", "time", "balanced"), ("mixtral-8x7b", "cost")]
+)
+def test_no_first_place_is_beaten_by_both_medians_of_what_is_as_simple(name, objective):
+    """More machines that cost no more and are done sooner are not for nothing."""
+    search = searched(name, objective)
+    first, rows = select(search).best, competing(search, search.is_feasible)
+    standing = Standing.of(search)
+    rank, _, second, *_ = standing.order[:, rows]
+    is_as_simple = (rank <= standing.order[0, first]) & (
+        standing.price_list[rows] == standing.price_list[first]
+    )
+    is_better = (search.objective[rows] <= search.objective[first]) & (
+        second < standing.order[2, first]
+    )
+    assert not (is_as_simple & is_better).any()
+
+
 @pytest.mark.parametrize(("name", "objective"), asked("cost", "time"))
 def test_an_offer_stands_first_that_is_as_good_as_the_best_in_two_of_three_worlds(name, objective):
     """Or, where none is, one that is nearly as likely as the likeliest, and a toss-up is said."""

@@ -1,11 +1,12 @@
 """Which of several plans stands first, where better within the noise is not better.
 
 Two plans are told apart where one is better by what matters to a buyer, at a stated chance. Of
-those that nothing is told to be better than, the simplest strategy stands first, then the fewest
-machines, the shortest time (of the fastest ones the lowest cost), the fewest devices, and the most
-dependable provider. What errs the same way in both plans tells them not apart: the model, the
-device and the kernels that they share, how its devices are joined, the price list of one
-provider, and that its prices go up and down together.
+those that nothing is told to be better than, and that none of their price list which is as simple
+beats by both medians, the simplest strategy stands first, then the fewest machines, the shortest
+time (of the fastest ones the lowest cost), the fewest devices, and the most dependable provider.
+What errs the same way in both plans tells them not apart: the model, the device and the kernels
+that they share, how its devices are joined, the price list of one provider, and that its prices go
+up and down together.
 """
 
 from __future__ import annotations
@@ -211,7 +212,8 @@ class Standing:
             return
         leader, close = self._close(rows)
         likely = self._of_likely_offers(close[~self.is_told_better(leader, close)], rows)
-        keys = (likely, self.objective[likely], *self.order[::-1, likely])
+        is_beaten = self._is_beaten(likely, close)
+        keys = (likely, self.objective[likely], *self.order[::-1, likely], is_beaten)
         ordered, num_kept = likely[np.lexsort(keys)], 0
         for start in range(0, len(ordered), _NUM_AT_ONCE):
             some = ordered[start : start + _NUM_AT_ONCE]
@@ -309,6 +311,23 @@ class Standing:
         told = (gain > 0) & (gain >= STATED_Z * self.apart(some[:, None], rows[able]))
         return np.asarray(told.any(axis=1))
 
+    def _is_beaten(self, some: Index, rows: Index) -> BoolArray:
+        """Whether each of some, which are among other rows, is beaten by one, (len(some),).
+
+        By one of its price list that is no more complex, no worse by its median, and better in what
+        is not called the same: more machines that cost no more and are done sooner.
+        """
+        beaten = np.zeros(len(self.objective), dtype=np.bool_)
+        rank, second = self.order[0], self.order[2]
+        for most in np.unique(rank[some]):
+            simple = rows[rank[rows] <= most]
+            simple = simple[np.lexsort((second[simple], self.objective[simple]))]
+            for number in np.unique(self.price_list[some[rank[some] == most]]):
+                own = simple[self.price_list[simple] == number]
+                is_worse = np.minimum.accumulate(second[own]) < second[own]
+                beaten[own[is_worse & (rank[own] == most)]] = True
+        return beaten[some]
+
     def winning_objectives(self, each: Index, near: Index, rows: Index) -> FloatArray:
         """Objective below which each of some rows would stand first, (len(each),).
 
@@ -317,7 +336,7 @@ class Standing:
             near: Of the others, those that stand near the first one, in order.
             rows: All others.
         """
-        column = each[:, None]
+        column, near = each[:, None], near[~self._is_beaten(near, rows)]
         z_apart = np.exp(STATED_Z * self.apart(column, near))
         better, worse = self._preferred(column, near)
         own = self.objective[near]
