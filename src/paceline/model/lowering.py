@@ -80,12 +80,14 @@ class Lifetimes:
         owner: ``Owner`` codes.
         birth: Op before which it exists; -1: before the pass.
         death: Op after which it is gone; very large: after the pass.
+        update: First op of the optimizer; very large: none is known.
     """
 
     num_bytes: FloatArray
     owner: IntArray
     birth: IntArray
     death: IntArray
+    update: int = OUTLIVES
 
     def bytes_at(self, batch: float, seq: float) -> FloatArray:
         """Sizes at one point, (num_storages,)."""
@@ -104,10 +106,11 @@ def lifetimes(graph: Graph, configuration: Configuration) -> Lifetimes:
 
 def lifetimes_of(program: Program) -> Lifetimes:
     """The storages of a program as they are."""
-    stores = program.stores
+    stores, updates = program.stores, np.flatnonzero(program.ops.phase == Phase.OPTIMIZER)
     return Lifetimes(
-        num_bytes=stores.num_bytes(), owner=stores.owner, birth=stores.birth, death=stores.death
-    )
+        num_bytes=stores.num_bytes(), owner=stores.owner, birth=stores.birth, death=stores.death,
+        update=int(updates.min(initial=OUTLIVES)),
+    )  # fmt: skip
 
 
 def rewritten(graph: Graph, configuration: Configuration) -> Program:

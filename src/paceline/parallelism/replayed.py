@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class ReplayedRank:
 def replayed_rank(
     graph: Graph, configuration: Configuration, strategy: Strategy, *, batch: float, seq: float,
     capacity_bytes: float = math.inf, varies: bool = False, wraps_each: bool = False,
+    flat_states: bool = False,
 ) -> ReplayedRank:  # fmt: skip
     """One pass of one rank, allocation by allocation.
 
@@ -71,6 +72,7 @@ def replayed_rank(
         varies: Whether shorter sequences come before one of that length.
         wraps_each: Whether ranks that split weights gather what lies beside repeated blocks module
             by module.
+        flat_states: Whether a rank has one tensor for each optimizer state of all its weights.
 
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
@@ -91,13 +93,15 @@ def replayed_rank(
     if sharding == "zero3":
         passing = passing_weights(program, how, wraps_each=wraps_each)
         lived, streams = passing.beside(lived, streams)
-    free = replay(lived, batch=batch, seq=seq, varies=varies, streams=streams)
+    played = partial(
+        replay, lived, batch=batch, seq=seq, varies=varies, streams=streams,
+        flat_states=flat_states,
+    )  # fmt: skip
+    free = played()
     peak_bytes = free.reserved_bytes + around_bytes
     held, room_bytes = free, capacity_bytes - around_bytes
     if peak_bytes > capacity_bytes:
-        held = replay(
-            lived, batch=batch, seq=seq, varies=varies, streams=streams, capacity_bytes=room_bytes
-        )
+        held = played(capacity_bytes=room_bytes)
     held_frac = held.reserved_bytes / max(held.allocated_bytes, 1.0)
     return ReplayedRank(peak_bytes=peak_bytes, fits=held.fits, held_frac=held_frac)
 

@@ -60,6 +60,7 @@ class TrainingProfile:
         live_parameters: Of gathered weights, how many stay so where backward soon needs them again.
         loops_experts: Whether the host launches experts one after the other, and waits to learn how
             many tokens each got.
+        flat_states: Whether a rank has one tensor for each optimizer state of all its weights.
         host: Whose kernels run, and whose host dispatches them.
     """
 
@@ -84,6 +85,7 @@ class TrainingProfile:
     launches_each: bool
     loops_experts: bool
     live_parameters: float = 0.0
+    flat_states: bool = False
     host: str = _USUAL
 
     @property

@@ -141,10 +141,11 @@ def _joined_bytes(steps: Steps) -> float:
 def _held_frac(cell: Cell, job: Job) -> float:
     """Segments over live blocks of the row's own device."""
     capacity_bytes = math.inf if cell.capacities_bytes is None else cell.capacities_bytes[1]
+    software = software_of(job)
     return replayed_rank(
         job.workload.passes[0].graph, job.configuration, job.strategy, batch=job.batch,
         seq=float(job.length), capacity_bytes=capacity_bytes, varies=cell.row.lengths == "vary",
-        wraps_each=software_of(job).wraps_each,
+        wraps_each=software.wraps_each, flat_states=software.flat_states,
     ).held_frac  # fmt: skip
 
 

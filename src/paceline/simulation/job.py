@@ -272,6 +272,8 @@ def software_of(job: Job, usual: TrainingProfile | None = None) -> TrainingProfi
         profile = profile.with_optimizer_of(find_training_profile("megatron"))
     if "even-layers" in job.habits:
         profile = replace(profile, cut="layers")
+    if "stage-3" in job.habits:
+        profile = replace(profile, flat_states=find_training_profile("deepspeed").flat_states)
     if "stage-3" in job.habits and job.strategy.sharding == "zero3":
         own = find_training_profile("deepspeed")
         profile = replace(

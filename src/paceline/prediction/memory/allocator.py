@@ -6,8 +6,12 @@ smallest free block that is large enough is taken and split; neighbours merge wh
 stream of kernels has freed no other takes. Where a new segment does not fit the device, segments
 that are wholly free are given back first.
 
+An optimizer makes its states in its first update, in what backward has just freed. They stay there,
+so that the next step needs new segments for its largest tensors: a process holds up to 1.4 times
+what is alive where these are logits of a large vocabulary and all else is computed again.
+
 Source: c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`, `should_split`,
-`BlockComparatorSize`, by which pools are of a stream each).
+`BlockComparatorSize`, by which pools are of a stream each); torch/optim/adamw.py (`_init_group`).
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, Owner
 from paceline.model.lowering import Lifetimes
 from paceline.prediction.memory.free_blocks import Block, FreeBlocks
 
@@ -123,6 +127,7 @@ def replay(
     num_steps: int = 2,
     varies: bool = False,
     streams: Sequence[int] | None = None,
+    flat_states: bool = False,
 ) -> ReplayedPeak:
     """Run a pass through the allocator.
 
@@ -135,19 +140,32 @@ def replay(
         varies: Whether shorter sequences come before the longest. Segments that fitted them stay,
             too small for it: a process shows up to twice what is alive.
         streams: Stream that allocates each storage; one for all if None.
+        flat_states: Whether each optimizer state is one tensor, for which no freed block is large
+            enough: they lie apart, as if they were there before the first step.
     """
     streams = [0] * len(lifetimes.birth) if streams is None else streams
     lengths = _lengths(seq) if varies else [seq] * num_steps
     sizes = {length: lifetimes.bytes_at(batch, length) for length in (seq, *lengths)}
     events = {length: storage_events(lifetimes, sizes[length]) for length in lengths}
     rounded = {length: _rounded(one) for length, one in sizes.items()}
+    resident = lifetimes.is_resident()
+    is_state = resident & (lifetimes.owner == Owner.OPTIMIZER_STATE) & (not flat_states)
     allocator = _Allocator(capacity_bytes)
     fits = True
     try:
-        for row in np.flatnonzero(lifetimes.is_resident()).tolist():
+        for row in np.flatnonzero(resident & ~is_state).tolist():
             allocator.take(rounded[seq][row], streams[row])
+        states = np.flatnonzero(is_state).tolist()
         for length in lengths:
-            _run_step(allocator, events[length], rounded[length], streams)
+            before, update = _around_update(events[length], lifetimes)
+            held: dict[int, Block] = {}
+            _run(allocator, before, rounded[length], streams, held)
+            while states:
+                row = states.pop(0)
+                allocator.take(rounded[seq][row], streams[row])
+            _run(allocator, update, rounded[length], streams, held)
+            for row, block in held.items():
+                allocator.give_back(block, rounded[length][row], streams[row])
     except _OutOfMemoryError:
         fits = False
     return ReplayedPeak(
@@ -166,17 +184,26 @@ def _lengths(longest: float) -> list[float]:
     return [*(max(round(longest * part**2), 1.0) for part in parts), longest]
 
 
-def _run_step(
-    allocator: _Allocator, events: list[int], sizes: list[int], streams: Sequence[int]
-) -> None:
-    held: dict[int, Block] = {}
+def _around_update(events: list[int], lifetimes: Lifetimes) -> tuple[list[int], list[int]]:
+    """Events before the first op of the optimizer allocates anything, and the others."""
+    birth = lifetimes.birth.tolist()
+    place = next(
+        (at for at, row in enumerate(events) if row >= 0 and birth[row] >= lifetimes.update),
+        len(events),
+    )
+    return events[:place], events[place:]
+
+
+def _run(
+    allocator: _Allocator, events: list[int], sizes: list[int], streams: Sequence[int],
+    held: dict[int, Block],
+) -> None:  # fmt: skip
+    """Part of a step; ``held`` has the blocks of its tensors, and is changed."""
     for row in events:
         if row >= 0:
             held[row] = allocator.take(sizes[row], streams[row])
         elif ~row in held:
             allocator.give_back(held.pop(~row), sizes[~row], streams[~row])
-    for row, block in held.items():
-        allocator.give_back(block, sizes[row], streams[row])
 
 
 def storage_events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
