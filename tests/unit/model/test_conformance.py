@@ -76,6 +76,7 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "frozen_weights": "nvfp4"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "frozen_products": "kept"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "fp8", "frozen_products": "cast"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "frozen_products": "held"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "libraries": ("bitsandbytes==0.41",)}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "cast"}),

@@ -210,6 +210,16 @@ def test_products_keep_of_frozen_weights_what_real_pytorch_keeps():
     assert cast - nothing == pytest.approx(of_input * entering, rel=2e-3)
 
 
+def test_a_loop_that_holds_its_loss_has_the_inputs_of_two_steps():
+    """What six products read of three norms and an activation; adapters keep it once anyway."""
+    script = Path(__file__).parent / "held_inputs.py"
+    printed = subprocess.check_output([sys.executable, str(script)], text=True)
+    of_holder, of_others = map(float, printed.split())
+    nothing, held = more_by_layer(("widened", "held"))
+    entering = 2 * 4 * 128 * (3 * 256 + 1024)
+    assert held - nothing == pytest.approx((of_holder - of_others) * entering, rel=1e-6)
+
+
 def of_casts(table, at):
     """Bytes that casts read and write."""
     rows = table.kind == OpKind.CAST

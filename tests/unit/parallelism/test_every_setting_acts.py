@@ -84,7 +84,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "results": [{"results": "dropped"}],
     "frozen_products": [
         {"frozen_products": name, "frozen_weights": "int8", "lora_rank": 8}
-        for name in ("kept", "cast")
+        for name in ("kept", "cast", "held")
     ],
     "peaks": [{"peaks": "rough"}],
     "checkpoint_inputs": [{"checkpoint_inputs": "kept", "checkpointing": "block"}],

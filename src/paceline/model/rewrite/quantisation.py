@@ -50,8 +50,10 @@ def quantised(
     if products == "cast":
         program = _with_inputs_cast(program, chosen)
         chosen = _dense_weights(program, kinds)
-    if keeps_inputs:
-        program = _with_inputs_kept(program, chosen)
+    if keeps_inputs or products == "held":
+        program, kept = _with_inputs_kept(program, chosen)
+        program = _with_inputs_of_the_step_before(program, kept) if products == "held" else program
+        chosen = _dense_weights(program, kinds)
     stores = program.stores
     whole_bytes = stores.element_bytes
     width = np.where(chosen, bytes_per_element(weight_format), stores.element_bytes)
@@ -125,11 +127,14 @@ def _largest_bias(program: Program) -> float:
     return float(program.dims[rows][:, 2:4, 0].max(initial=0.0))
 
 
-def _with_inputs_kept(program: Program, chosen: BoolArray) -> Program:
+def _with_inputs_kept(program: Program, chosen: BoolArray) -> tuple[Program, IntArray]:
     """Operands of forward products with chosen weights live as long as the weight is read.
 
-    Source: bitsandbytes 0.41, autograd/_functions.py, `MatMul4Bit.forward`, which keeps
-    ``ctx.tensors = (A, B)``; later releases keep ``(None, B)``.
+    Returns:
+        The program, and these operands.
+
+    Source: bitsandbytes 0.42.0 and 0.43.0, autograd/_functions.py, `MatMul4Bit.forward`, which
+        keeps ``ctx.tensors = (A, B)``; 0.43.3 keeps ``(None, B)`` (read 2026-11-28).
     """
     reads, stores = program.reads, program.stores
     of_weight = np.flatnonzero(chosen[reads.storage])
@@ -141,7 +146,29 @@ def _with_inputs_kept(program: Program, chosen: BoolArray) -> Program:
     kept = np.flatnonzero(is_forward[reads.op] & (until[reads.op] >= 0))
     death = stores.death.copy()
     np.maximum.at(death, reads.storage[kept], until[reads.op[kept]])
-    return replace(program, stores=replace(stores, death=death))
+    is_operand = (stores.owner == Owner.ACTIVATION)[reads.storage[kept]]
+    operands: IntArray = np.unique(reads.storage[kept][is_operand])
+    return replace(program, stores=replace(stores, death=death)), operands
+
+
+def _with_inputs_of_the_step_before(program: Program, kept: IntArray) -> Program:
+    """What the graph of the step before still holds until the loss of this one replaces its loss.
+
+    Autograd lets go of what it saved as backward passes; attributes that a node has beside go with
+    the node, and the loss of a loop holds all nodes.
+
+    Source: Lightning-AI/litgpt, finetune/lora.py, `fit`: ``logits`` and ``loss`` are names of the
+        loop, bound again when the next forward pass is done (read 2026-11-28).
+    """
+    draft = Draft(program)
+    before = draft.stores(program.stores.elements[kept], is_wide=False)
+    joined = draft.joined()
+    position = np.where(program.ops.phase == Phase.FORWARD, program.ops.position, -np.inf)
+    birth, death = joined.stores.birth.copy(), joined.stores.death.copy()
+    width = joined.stores.element_bytes.copy()
+    birth[before], death[before], width[before] = -1, int(position.argmax()), width[kept]
+    stores = replace(joined.stores, birth=birth, death=death, element_bytes=width)
+    return replace(joined, stores=stores)
 
 
 def _with_dequantisation(
