@@ -75,7 +75,7 @@ class RequestOptions(TypedDict, total=False):
 
     Attributes:
         prompt_tokens: Of one request, where text is generated.
-        output_tokens: Of its answer.
+        output_tokens: Of its answer, or of the target of an encoder–decoder in training.
         denoising_steps: Of one picture or clip.
         guidance: ``yes`` or ``no``: whether each of them runs without the prompt too.
         sound: Length of one recording that is heard, such as ``45s``.

@@ -29,6 +29,7 @@ from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Workload
 from paceline.model.names.shipped_graphs import shipped_file
 from paceline.model.served_items import with_guesses
+from paceline.model.targets import has_targets, with_target
 from paceline.patterns import opening, pattern
 from paceline.shipped import shipped_rows
 from paceline.units import format_percent
@@ -57,6 +58,7 @@ class StatedItem:
         prefix_share: Of a prompt, what an engine finds in its cache.
         adapters: Of which each request asks for one.
         speculation: How tokens are guessed.
+        target_tokens: What an encoder–decoder is trained to write; as much as it reads by default.
     """
 
     denoising_steps: int | None = None
@@ -66,6 +68,7 @@ class StatedItem:
     prefix_share: float | None = None
     adapters: Adapters | None = None
     speculation: Speculation | None = None
+    target_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -97,6 +100,7 @@ class StatedItem:
             "prefix": None if self.prefix_share is None else f"{self.prefix_share:g}",
             "adapters": self.adapters,
             "guesses": self.speculation,
+            "target": self.target_tokens,
         }
         return " ".join(f"{name}={word}" for name, word in words.items() if word is not None)
 
@@ -110,7 +114,7 @@ class StatedItem:
         steps, guidance = words.pop("steps", None), words.pop("guidance", None)
         sound, beams = words.pop("sound", None), words.pop("beams", None)
         prefix, adapters = words.pop("prefix", None), words.pop("adapters", None)
-        guesses = words.pop("guesses", None)
+        guesses, target = words.pop("guesses", None), words.pop("target", None)
         try:
             return cls(
                 denoising_steps=None if steps is None else int(steps),
@@ -120,6 +124,7 @@ class StatedItem:
                 prefix_share=None if prefix is None else float(prefix),
                 adapters=None if adapters is None else read_adapters(adapters),
                 speculation=None if guesses is None else read_speculation(guesses),
+                target_tokens=None if target is None else int(target),
             )
         except (ValueError, KeyError):
             raise InvalidInputError(
@@ -133,7 +138,7 @@ def as_items(
     workload: Workload, stated: StatedItem | None = None, *, typed: str = "",
     draft: Workload | None = None,
 ) -> Workload:  # fmt: skip
-    """The workload whose items are what people mean; a training job as it is but for its sound.
+    """The workload whose items are what people mean; in training but for its sound and targets.
 
     Args:
         workload: As it was traced.
@@ -145,6 +150,8 @@ def as_items(
         InvalidInputError: Something is stated that its items have not.
     """
     stated = stated or StatedItem()
+    if workload.task == "infer":
+        stated = replace(stated, target_tokens=None)
     row = _row(workload.name, typed) if workload.task == "infer" else None
     _check(workload, row, stated)
     if workload.task == "infer" and row is not None and row["steps"]:
@@ -153,8 +160,34 @@ def as_items(
         workload = _answered(workload, row, stated)
     elif stated.sound_s:
         workload = _heard(workload, stated.sound_s, _row(workload.name, typed))
+    if workload.task == "train":
+        workload = _targeted(workload, stated.target_tokens)
     workload = _served(workload, stated, draft)
     return replace(workload, stated_item=str(stated)) if str(stated) else workload
+
+
+def _targeted(workload: Workload, num_tokens: int | None) -> Workload:
+    """Training on targets of so many tokens; of a model that only reads or writes, as it is.
+
+    Raises:
+        InvalidInputError: A length is stated, and no target has one of its own.
+    """
+    takes = len(workload.passes) == 1 and has_targets(workload.passes[0].graph)
+    if num_tokens is None:
+        words = "targets as long as sources (change with --output-tokens)"
+        return replace(workload, item=words) if takes else workload
+    if not takes:
+        raise InvalidInputError(
+            f"`--output-tokens` says nothing here: {workload.title} is not trained to write a text "
+            "of another length than it reads",
+            hint="leave it out; --seq is the length of its texts",
+        )
+    step = workload.passes[0]
+    return replace(
+        workload,
+        passes=(replace(step, graph=with_target(step.graph, num_tokens)),),
+        item=f"targets of {num_tokens:,} tokens beside sources; tokens are those of sources",
+    )
 
 
 def _served(workload: Workload, stated: StatedItem, draft: Workload | None) -> Workload:

@@ -24,7 +24,7 @@ _REQUESTS = {
         int | None, Option("Tokens in, of one request; 512 of a language model without.")
     ],
     "output_tokens": Annotated[
-        int | None, Option("Tokens out, of one request; 128 of a language model without.")
+        int | None, Option("Tokens out, of one request (128 without) or of a training target.")
     ],
     "denoising_steps": Annotated[
         int | None, Option("Steps of one picture or clip; those of its pipeline without.")

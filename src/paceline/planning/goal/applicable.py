@@ -136,16 +136,17 @@ def _of_endless(goal: Goal, work: Work, job: Job) -> tuple[_Refusal, ...]:
 
 def _of_requests(work: Work, workload: Workload) -> tuple[_Refusal, ...]:
     default, generates = Work(), is_generation(workload)
+    writes_targets = f"target={work.output_tokens}" in workload.stated_item.split()
     return tuple(
         _Refusal(
-            is_stated=given != usual and not generates,
+            is_stated=given != usual and not generates and not is_target,
             option=option,
             why="no text is generated",
             hint="leave it out; it is for language models with `--task infer`",
         )
-        for option, given, usual in (
-            ("--prompt-tokens", work.prompt_tokens, default.prompt_tokens),
-            ("--output-tokens", work.output_tokens, default.output_tokens),
-            ("--concurrency", work.concurrency, default.concurrency),
+        for option, given, usual, is_target in (
+            ("--prompt-tokens", work.prompt_tokens, default.prompt_tokens, False),
+            ("--output-tokens", work.output_tokens, default.output_tokens, writes_targets),
+            ("--concurrency", work.concurrency, default.concurrency, False),
         )
     )

@@ -313,7 +313,7 @@ class Work:
         flag="prompt-tokens", read=read_whole, check=above_zero,
     )  # fmt: skip
     output_tokens: int | None = typed(
-        "output", "Tokens out, of one request.", "128",
+        "output", "Tokens out, of one request or training target.", "128",
         flag="output-tokens", read=read_whole, check=above_zero,
     )  # fmt: skip
     concurrency: int | None = typed(
@@ -378,6 +378,7 @@ class Work:
             sound_s=self.sound_s, beams=self.beams, prefix_share=self.prefix_share,
             adapters=read_adapters(self.adapters) if self.adapters else None,
             speculation=read_speculation(self.speculate) if self.speculate else None,
+            target_tokens=self.output_tokens,
         )  # fmt: skip
 
     def of(self, workload: Workload) -> Work:
