@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from paceline.dtypes import usual_spelling
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.model.graph.costs import Configuration
+from paceline.model.graph.costs import AdapterKind, Configuration
 
 _COMMAND = "paceline trace --help"
 _TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
@@ -40,9 +40,18 @@ def read_settings(text: str, base: Configuration) -> Configuration:
             )
         known = [field.name for field in fields(Configuration)]
         if name not in known:
-            raise UnknownNameError.from_name("setting", name, known, command=_COMMAND)
+            raise _unknown_setting(name, value, known)
         changes[name] = _value(name, value)
     return replace(base, **changes)
+
+
+def _unknown_setting(name: str, value: str, known: Collection[str]) -> UnknownNameError:
+    """No such field; of the rank of a kind of adapter, how it is written."""
+    kind = name.removesuffix("_rank")
+    if kind != name and kind in get_args(AdapterKind):
+        hint = f"write lora_rank={value},lora_kind={kind}"
+        return UnknownNameError(f"no setting named `{name}`", hint=hint)
+    return UnknownNameError.from_name("setting", name, known, command=_COMMAND)
 
 
 def format_settings(configuration: Configuration, base: Configuration) -> str:

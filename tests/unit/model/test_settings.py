@@ -58,6 +58,13 @@ def test_a_name_that_is_none_has_neighbours(text):
         read_settings(text, Configuration())
 
 
+def test_the_rank_of_a_kind_of_adapter_is_said_as_it_is_written():
+    with pytest.raises(UnknownNameError) as raised:
+        read_settings("dora_rank=8", Configuration())
+    hint = raised.value.hint.removeprefix("write ")
+    assert read_settings(hint, Configuration()) == Configuration(lora_rank=8, lora_kind="dora")
+
+
 @pytest.mark.parametrize(
     "text", ["full", "lora_rank=0", "lora_rank=-1", "lora_rank=many", "accumulates=maybe"]
 )
