@@ -262,3 +262,11 @@ def test_a_name_that_leaves_words_out_is_the_plainest_device_that_has_it(
 def test_words_that_no_device_or_many_have_are_refused(name: str) -> None:
     with pytest.raises(UnknownNameError):
         find_device(load_catalog(), name)
+
+
+@pytest.mark.parametrize("module", ["Instinct MI250", "Instinct MI250X"])
+def test_a_gpu_that_software_sees_is_half_of_its_module(module: str) -> None:
+    whole, half = (find_device(CATALOG, name) for name in (module, f"{module} GCD"))
+    assert half.name == f"{module} GCD"
+    for fact in ("num_sms", "memory_bytes", "memory_bytes_per_s", "l2_bytes", "tdp_w"):
+        assert 2 * getattr(half, fact) == getattr(whole, fact)
