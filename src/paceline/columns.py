@@ -27,9 +27,11 @@ def take_rows(
     """
     index = rows if isinstance(rows, tuple | slice) else np.asarray(rows)
     value: Any = table
-    names = (one.name for one in fields(value) if one.name not in alike)
-    taken: _Table = replace(value, **{name: getattr(value, name)[index] for name in names})
-    return taken
+    names = [one.name for one in fields(value)]
+    columns = {name: getattr(value, name) for name in names}
+    taken = {name: columns[name][index] for name in names if name not in alike}
+    whole: _Table = type(value)(**{**columns, **taken})
+    return whole
 
 
 def join_tables(first: _Table, *others: _Table, axis: int = 0) -> _Table:

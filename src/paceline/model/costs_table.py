@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision
 from paceline.model.graph.costs import Configuration, CostTable
-from paceline.model.graph.distinct import distinct_rows
+from paceline.model.graph.distinct import among, distinct_rows
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import read_table, variants
@@ -35,14 +35,14 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     write = _moved(program, program.writes) * accessed
     is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
     weight = _moved(program, reads, keep=is_weight)
-    dims = program.dims[ops.dims]
     kernels = num_kernels(program, configuration)
     matmul_dtype = matmul_dtypes(program, precision)
-    numbers = np.concatenate(
-        (ops.flop, read, write, weight, dims.reshape(len(ops), NUM_DIMS * NUM_MONOMIALS)), axis=1
-    )
-    codes = np.stack((ops.kind, ops.variant, ops.phase, matmul_dtype), axis=1)
-    first, order, count = distinct_rows(np.concatenate((codes, kernels[:, None], numbers), axis=1))
+    # Of shape numbers there are few, which many ops have.
+    _, shape, _ = distinct_rows(program.dims.reshape(-1, NUM_DIMS * NUM_MONOMIALS))
+    codes = (ops.kind, ops.variant, ops.phase, matmul_dtype, shape[ops.dims], kernels)
+    coded = np.stack(codes, axis=1).astype(np.float64)
+    numbers = np.concatenate((coded, ops.flop, read, write, weight), axis=1)
+    first, order, count = distinct_rows(numbers)
     return CostTable(
         kind=ops.kind[first].astype(np.int16),
         variant=ops.variant[first].astype(np.int16),
@@ -53,7 +53,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
         flop=ops.flop[first],
         read_bytes=read[first],
         write_bytes=write[first],
-        dims=dims[first],
+        dims=program.dims[ops.dims[first]],
         weight_bytes=weight[first],
         order=order.astype(np.int32),
         module=ops.module.astype(np.int32),
@@ -73,7 +73,7 @@ def matmul_dtypes(program: Program, precision: Precision) -> IntArray:
     is_product = column("is_narrow")[kind]
     own = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
     if precision.matmul_dtype in (DType.FP8, DType.FP4):
-        is_wide = np.isin(kind, _ATTENTION) | _is_of_logits(program)
+        is_wide = among(kind, _ATTENTION) | _is_of_logits(program)
         own = np.where(is_wide, int(precision.activation_dtype), own)
     return np.where(_stays_wide(program), int(DType.FP32), own)
 

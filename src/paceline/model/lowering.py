@@ -19,6 +19,7 @@ from paceline.model.graph.costs import (
     LoweredPass,
     MemoryTable,
 )
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import (
     PAST,
     FloatArray,
@@ -376,7 +377,7 @@ def lowered_program(
     stores = program.stores
     num_bytes = stores.num_bytes()[:, 0]
     is_parameter = stores.owner == Owner.PARAMETER
-    is_state = np.isin(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    is_state = among(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
     elements = stores.elements[:, 0]
     return LoweredPass(
         name=name,

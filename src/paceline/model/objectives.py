@@ -19,6 +19,7 @@ import numpy as np
 
 from paceline.columns import join_tables, take_rows
 from paceline.model.graph.costs import Configuration, Objective
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import (
     Accesses,
@@ -88,7 +89,7 @@ def with_models_beside(
     early = program.ops.position < program.first_backward()
     forward = np.flatnonzero(early)
     alone = np.flatnonzero(early & ~_of_adapters(program, num_original))
-    weights = np.flatnonzero(np.isin(program.stores.owner, (Owner.PARAMETER, Owner.BUFFER)))
+    weights = np.flatnonzero(among(program.stores.owner, (Owner.PARAMETER, Owner.BUFFER)))
     none = weights[:0]
     passes = [(forward, none)] * ((1 + beside.critics) * beside.own_readings)
     passes += [(alone, none if configuration.lora_rank else weights)] * beside.references

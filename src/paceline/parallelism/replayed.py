@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
@@ -126,7 +127,7 @@ def _shared(program: Program, kept: KeptShares) -> Lifetimes:
     owner, lived = program.stores.owner, lifetimes_of(program)
     birth = np.maximum(program.stores.birth, 0)
     of_update = (owner == Owner.WORKSPACE) & (program.ops.phase[birth] == Phase.OPTIMIZER)
-    is_state = np.isin(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    is_state = among(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
     share: FloatArray = np.ones(len(owner))
     share[(owner == Owner.PARAMETER) | is_weight_copy(program)] = kept.parameter
     share[owner == Owner.GRADIENT] = kept.gradient

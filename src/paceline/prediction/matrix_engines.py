@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import among
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
@@ -50,5 +51,5 @@ def with_unmeasured(
     slower = np.fmin(1.0 / devices.product_frac, 10**generic)[:, None, None].astype(np.float32)
     engine_s = np.maximum(bounds.compute_s * slower, bounds.memory_s / reached)
     streamed = np.log10(np.maximum(engine_s, _TINY_S) / np.maximum(bounds.roofline_s, _TINY_S))
-    others = np.where(has_engine & np.isin(kind, _OF_MATRICES), streamed, generic)
+    others = np.where(has_engine & among(kind, _OF_MATRICES), streamed, generic)
     return np.where(is_gpu, learned, others)

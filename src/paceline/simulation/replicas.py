@@ -12,7 +12,7 @@ import numpy as np
 
 from paceline.errors import MissingFactError
 from paceline.model.graph.block_names import block_names, layers_of
-from paceline.model.graph.distinct import distinct
+from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, IntArray, Phase
 from paceline.parallelism.collectives.communicators import communicator_bytes
 from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
@@ -202,7 +202,7 @@ def _launched(cases: Cases, passes: RankPasses, alone: Steps, calibration: Calib
         return alone
     launches = launches_alone(passes.workload.passes[0].graph, lowered.configuration)
     phase = lowered.costs.phase[lowered.costs.order]
-    parts = [phase != Phase.OPTIMIZER, np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))]
+    parts = [phase != Phase.OPTIMIZER, among(phase, (Phase.BACKWARD, Phase.RECOMPUTE))]
     host_s = np.zeros((3, len(cases.machines)))
     for row in distinct(cases.machine).tolist():
         device = DeviceTable.from_devices([cases.machines[row].device])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,6 +12,10 @@ import numpy.typing as npt
 Kind = TypeVar("Kind", bound=np.generic)
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+#: Numbers that fit into 64 bits.
+_MOST_CODES = 2**62
+#: More than any enumeration has.
+_MOST_NUMBERS = 64
 
 
 def distinct(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
@@ -25,6 +31,47 @@ def distinct(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
     is_new = np.ones(len(ordered), dtype=np.bool_)
     is_new[1:] = ordered[1:] != ordered[:-1]
     return ordered[is_new]
+
+
+def among(values: npt.NDArray[np.integer], numbers: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Whether each value is one of a few numbers of an enumeration, same shape.
+
+    As ``numpy.isin``, which turns the numbers into an array and sorts them at each call.
+
+    >>> among(np.array([3, 0, 1]), (1, 3)).tolist()
+    [True, False, True]
+    """
+    return np.asarray(_mask(numbers)[values])
+
+
+@cache
+def _mask(numbers: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(_MOST_NUMBERS, dtype=np.bool_)
+    mask[list(numbers)] = True
+    return mask
+
+
+def distinct_columns(columns: Sequence[npt.NDArray[Any]]) -> tuple[Indices, Indices]:
+    """First place of each distinct tuple, ordered by the tuples, and the tuple of each place.
+
+    As ``numpy.unique`` over an axis, which compares whole rows byte by byte.
+
+    >>> first, of_place = distinct_columns([np.array([2, 1, 2]), np.array([0.5, 9.0, 0.5])])
+    >>> first.tolist(), of_place.tolist()
+    ([1, 0], [1, 0, 1])
+    """
+    code, num_codes = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        if column.dtype.kind != "i":
+            column = np.unique(column, return_inverse=True)[1]
+        least = int(column.min(initial=0))
+        size = int(column.max(initial=0)) - least + 1
+        if num_codes * size > _MOST_CODES:
+            code = np.unique(code, return_inverse=True)[1]
+            num_codes = len(code)
+        code, num_codes = code * size + (column - least), num_codes * size
+    _, first, of_place = np.unique(code, return_index=True, return_inverse=True)
+    return first, of_place
 
 
 def distinct_rows(rows: Floats) -> tuple[Indices, Indices, Indices]:

@@ -27,6 +27,7 @@ from enum import IntEnum
 import numpy as np
 
 from paceline.model.graph.costs import AttentionKernels, Configuration
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.polynomial import constant, divide, product
 from paceline.model.graph.program import Accesses, BoolArray, Program
@@ -156,7 +157,7 @@ def with_wide_softmax(program: Program) -> Program:
     """
     ops = np.flatnonzero(program.ops.kind == OpKind.SOFTMAX)
     narrow = program.written(ops, 0)
-    weighs = np.isin(program.ops.kind[program.reads.op], (OpKind.MATMUL, OpKind.DROPOUT))
+    weighs = among(program.ops.kind[program.reads.op], (OpKind.MATMUL, OpKind.DROPOUT))
     is_narrow = program.stores.element_bytes[narrow] < _FP32_BYTES
     is_narrow &= np.isin(narrow, program.reads.storage[weighs])
     ops, narrow = ops[is_narrow], narrow[is_narrow]
@@ -171,7 +172,7 @@ def with_wide_softmax(program: Program) -> Program:
     place = np.arange(len(program.stores) + len(ops))
     place[narrow] = wide
     drafted = draft.joined()
-    wanted = np.isin(drafted.ops.kind, (OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD))
+    wanted = among(drafted.ops.kind, (OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD))
     moved = replace(
         drafted,
         reads=_moved(drafted.reads, wanted, place),
@@ -193,7 +194,7 @@ def _with_variant(program: Program, kernels: AttentionKernels) -> Program:
     """Fused attention of the kernel family; the graph's own is flash."""
     if kernels != "memory-efficient":
         return program
-    is_fused = np.isin(program.ops.kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD))
+    is_fused = among(program.ops.kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD))
     variant = np.where(is_fused, variants()["ATTENTION", kernels], program.ops.variant)
     return replace(program, ops=replace(program.ops, variant=variant))
 

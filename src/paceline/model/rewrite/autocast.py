@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.columns import join_tables, take_rows
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import (
     NUM_DIMS,
     NUM_MONOMIALS,
@@ -121,7 +122,7 @@ def _mismatches(program: Program) -> tuple[BoolArray, BoolArray]:
     floating, wide = stores.is_floating[storage], stores.is_wide[storage]
     is_statistic = _is_statistic(program)
     to_narrow = column("is_narrow")[kind] & floating & wide & ~is_statistic
-    wants_wide = np.isin(kind, _WIDE_KINDS) | (np.isin(kind, _NORMS) & (variant != _BATCH_NORM))
+    wants_wide = among(kind, _WIDE_KINDS) | (among(kind, _NORMS) & (variant != _BATCH_NORM))
     return to_narrow, wants_wide & floating & ~wide
 
 

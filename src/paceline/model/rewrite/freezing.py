@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
 from paceline.model.graph.program import OUTLIVES, BoolArray, Program
 from paceline.model.ops.registry import kinds_where
@@ -267,7 +268,7 @@ def _is_held(program: Program, last: IntArray) -> BoolArray:
 
 def _asked_for(program: Program, needed: BoolArray, gone: BoolArray) -> Program:
     """Backward ops with a mask of outputs compute those that are needed, and no others."""
-    is_masked = needed & np.isin(program.ops.kind, _MASKED)
+    is_masked = needed & among(program.ops.kind, _MASKED)
     op, storage = program.writes.op, program.writes.storage
     is_read = np.zeros(len(program.stores), dtype=bool)
     is_read[program.reads.storage[needed[program.reads.op]]] = True

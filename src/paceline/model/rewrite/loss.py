@@ -29,6 +29,7 @@ import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Loss
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase, monomials
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import Accesses, BoolArray, Program
@@ -111,7 +112,7 @@ def with_loss(program: Program, how: Loss) -> Program:
 def _head(program: Program) -> _Head | None:
     """The head and the loss, found by what touches tensors of the logits' size."""
     kind, stores = program.ops.kind, program.stores
-    losses = np.isin(kind, (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD))
+    losses = among(kind, (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD))
     sizes = stores.elements @ _PROBE
     read = program.reads.storage[losses[program.reads.op]]
     if not read.size:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import IntArray, OpKind, Owner
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import OUTLIVES, Program
@@ -18,7 +19,7 @@ from paceline.model.rewrite.draft import Draft, row_dims
 def with_optimizer_on_host(program: Program) -> Program:
     """The update runs on the host: gradients go down, parameters come up, no state stays."""
     stores = program.stores
-    is_state = np.isin(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    is_state = among(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
     is_update = program.ops.kind == OpKind.OPTIMIZER
     born_there = np.isin(stores.birth, np.flatnonzero(is_update))
     gone = is_state | (born_there & (stores.owner == Owner.WORKSPACE))

@@ -24,6 +24,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.block_names import flow_of_blocks, is_numbered, own_blocks
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes
@@ -121,8 +122,8 @@ class _Units:
         is_block = np.array([*(wraps_each or is_numbered(name) for name in names), False])
         unit = np.cumsum(is_block) * is_block
         of_op = unit[own_blocks(program.modules, ops.module, names)]
-        is_forward = np.isin(ops.phase, (Phase.FORWARD, Phase.LOSS))
-        is_backward = np.isin(ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+        is_forward = among(ops.phase, (Phase.FORWARD, Phase.LOSS))
+        is_backward = among(ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
         found: dict[str, IntArray] = {}
         for name, rows in (("forward", is_forward), ("backward", is_backward)):
             place, num_units = np.flatnonzero(rows), int(unit.max()) + 1

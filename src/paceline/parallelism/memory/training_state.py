@@ -16,7 +16,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.costs_table import accesses_of_updates
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.distinct import distinct
+from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.memory_table import is_weight_copy
@@ -210,7 +210,7 @@ def _counted(
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
     gathered = np.minimum(num_bytes, width * elements)
     is_parameter, is_gradient = owner == Owner.PARAMETER, owner == Owner.GRADIENT
-    is_state = np.isin(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    is_state = among(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
     lasts = program.position_of(stores.death) >= _last_forward(program)
     updated_bytes = _updated_bytes(program, configuration)
     by_rows, sent = updated_by_rows(program), num_bytes * sent_gradient_frac(program, configuration)

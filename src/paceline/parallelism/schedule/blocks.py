@@ -15,7 +15,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.model.graph.costs import Checkpointing, Configuration, LoweredPass
-from paceline.model.graph.distinct import distinct
+from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import lowered_program, rewritten
@@ -377,7 +377,7 @@ def _shared_work(
         routing=rank.routing,
         expert_ranks=rank.shape.expert_ranks,
         block=own[calls.op],
-        is_forward=np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS)),
+        is_forward=among(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS)),
         op=_running_op(graph, calls, program),
     )
 
@@ -464,9 +464,9 @@ def _block_times(
 ) -> _BlockTimes:
     """Blocks with what their ranks tell each other."""
     phase, num_blocks = work.phase, len(work.names)
-    is_backward = np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+    is_backward = among(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     found: list[_PhaseTimes] = []
-    parts = (np.isin(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
+    parts = (among(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
     for part, (between_s, tokens_s) in zip(parts, shared_s, strict=True):
         device_s = _per_block(ops.device_s, work.block, part, num_blocks)
         hidden_s = (

@@ -19,6 +19,7 @@ import numpy as np
 from paceline.model.costs_table import num_kernels
 from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Checkpointing, Configuration, LoweredPass
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import rewritten
@@ -57,7 +58,7 @@ def written_kernels(
     """Kernels of each block as modules write them, forward and backward, (2, num_blocks)."""
     kernels, phase = num_kernels(program, configuration), program.ops.phase
     block = blocks_of_ops(program.modules, program.ops.module, names)
-    chosen = [np.isin(phase, part) for part in (_FORWARD, _BACKWARD)]
+    chosen = [among(phase, part) for part in (_FORWARD, _BACKWARD)]
     return np.array([np.bincount(block[one], kernels[one], len(names)) for one in chosen])
 
 
@@ -137,7 +138,7 @@ def _slower(
     """What each op takes longer, so that blocks take what they take as written; never shorter."""
     phase, slower = lowered.costs.phase[lowered.costs.order], np.ones(len(seconds))
     for part, whole_s in zip((_FORWARD, _BACKWARD), written_s, strict=True):
-        chosen = np.isin(phase, part)
+        chosen = among(phase, part)
         own_s = np.bincount(block[chosen], seconds[chosen], written_s.shape[1])
         slower[chosen] = np.maximum(whole_s / np.maximum(own_s, 1e-12), 1.0)[block[chosen]]
     return slower

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Phase, monomials
 from paceline.model.graph.rows import only_ops
 from paceline.model.ops.registry import dims_of
@@ -192,7 +193,7 @@ def calls_when_run(rank: RankGraph, configuration: Configuration) -> CallTable:
     names = block_names(graph)
     block = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
     again &= np.array([is_numbered(name) for name in names])[block]
-    again &= np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
+    again &= among(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
     return calls.take(np.concatenate([np.arange(len(calls)), np.flatnonzero(again)]))
 
 

@@ -21,6 +21,7 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase, monomials
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
 from paceline.values import dataclass
@@ -105,23 +106,25 @@ def view_ops(graph: Graph) -> tuple[OpView, ...]:
     starts, ends = graph.ops.input_start.tolist(), graph.ops.output_start.tolist()
     reads, writes = graph.ops.input_tensor.tolist(), graph.ops.output_tensor.tolist()
     is_loss = _of_loss(graph).tolist()
+    kinds, phases = tuple(OpKind), {int(phase): phase for phase in Phase}
+    parameter, cache_of_tokens = int(Owner.PARAMETER), int(Owner.KV_CACHE)
+    passing = int(Owner.INPUT), int(Owner.ACTIVATION)
+    columns = (graph.ops.kind.tolist(), graph.ops.phase.tolist(), graph.ops.module.tolist())
     views = []
-    for index, (kind, phase, module) in enumerate(
-        zip(graph.ops.kind, graph.ops.phase, graph.ops.module, strict=True)
-    ):
+    for index, (kind, phase, module) in enumerate(zip(*columns, strict=True)):
         read = [(storage[t], elements[t]) for t in reads[starts[index] : starts[index + 1]]]
         views.append(
             OpView(
                 index=index,
-                kind=OpKind(kind),
-                phase=Phase(phase),
-                module=int(module),
+                kind=kinds[kind],
+                phase=phases[phase],
+                module=module,
                 dims=tuple(dims[index]),
-                parameters=tuple(e for e in read if owner[e[0]] == Owner.PARAMETER),
-                inputs=tuple(e for e in read if owner[e[0]] != Owner.PARAMETER),
+                parameters=tuple([e for e in read if owner[e[0]] == parameter]),
+                inputs=tuple([e for e in read if owner[e[0]] != parameter]),
                 outputs=tuple(storage[t] for t in writes[ends[index] : ends[index + 1]]),
-                caches=frozenset(s for s, _ in read if owner[s] == Owner.KV_CACHE),
-                given=frozenset(s for s, _ in read if owner[s] in (Owner.INPUT, Owner.ACTIVATION)),
+                caches=frozenset([s for s, _ in read if owner[s] == cache_of_tokens]),
+                given=frozenset([s for s, _ in read if owner[s] in passing]),
                 is_loss=is_loss[index],
             )
         )
@@ -149,7 +152,7 @@ def _of_loss(graph: Graph) -> npt.NDArray[np.bool_]:
     found = ops.phase == Phase.LOSS
     found[op_of_write[asked[storage[ops.output_tensor]]]] = True
     found |= ops.kind == OpKind.CROSS_ENTROPY
-    return np.asarray(found & np.isin(ops.phase, (Phase.FORWARD, Phase.LOSS)))
+    return np.asarray(found & among(ops.phase, (Phase.FORWARD, Phase.LOSS)))
 
 
 def word_tables(views: Sequence[OpView]) -> Mapping[int, float]:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import EXPONENTS, FloatArray, Graph, OpKind, Phase
 from paceline.model.graph.polynomial import product
 from paceline.model.graph.program import Program
@@ -63,7 +64,7 @@ def split_sequence(graph: Graph, ring: int, ulysses: int = 1) -> Graph:
     share = np.where(_HAS_SEQ, 1.0 / degree, 1.0)
     tensors, storages, ops = graph.tensors, graph.storages, graph.ops
     dims, seen_frac = _split_dims(graph, share), _seen_frac(ops.kind, ops.dims, ring)
-    dims[np.isin(ops.kind, _ATTENTION), _KEYS] *= seen_frac[np.isin(ops.kind, _ATTENTION), None]
+    dims[among(ops.kind, _ATTENTION), _KEYS] *= seen_frac[among(ops.kind, _ATTENTION), None]
     looking = looking_ops(graph)
     _check_heads(graph, looking, ulysses)
     dims[looking, _QUERIES] *= ulysses
@@ -135,7 +136,7 @@ def _elements(dims: FloatArray, heads: int, length: int) -> FloatArray:
 
 def looking_ops(graph: Graph) -> npt.NDArray[np.int64]:
     """Ops of attention whose keys follow the sequence, so that a rank looks beyond its part."""
-    attention = np.flatnonzero(np.isin(graph.ops.kind, _ATTENTION))
+    attention = np.flatnonzero(among(graph.ops.kind, _ATTENTION))
     return attention[_follows(graph.ops.dims[attention, _KEYS])]
 
 
@@ -160,7 +161,7 @@ def _seen_frac(kind: npt.NDArray[np.integer], dims: FloatArray, ring: int) -> Fl
     A rank's last piece is masked within itself alone, as in a prefix with as many queries, so that
     of all keys half, and half a part, are met.
     """
-    is_causal = np.isin(kind, _ATTENTION) & (dims[:, _CAUSAL, 0] > 0)
+    is_causal = among(kind, _ATTENTION) & (dims[:, _CAUSAL, 0] > 0)
     return np.where(is_causal, (1.0 + 1.0 / ring) / 2.0, 1.0)
 
 
@@ -234,7 +235,7 @@ def check_sequence(graph: Graph) -> None:
         raise refuse("it has no sequence")
     if not follows[is_attention, _KEYS].any():
         raise refuse("it has no fused attention over the sequence")
-    if (np.isin(graph.ops.kind, _IN_ORDER) & follows.any(axis=1)).any():
+    if (among(graph.ops.kind, _IN_ORDER) & follows.any(axis=1)).any():
         raise refuse("some of its ops walk the sequence in order")
 
 
@@ -244,7 +245,7 @@ def check_ring(program: Program) -> None:
     Raises:
         InvalidInputError: Attention is made of products of all scores.
     """
-    if not np.isin(program.ops.kind, _ATTENTION).any():
+    if not among(program.ops.kind, _ATTENTION).any():
         raise InvalidInputError(
             "context parallel passes keys from rank to rank, and this attention has all scores at "
             "once",

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
 from paceline.parallelism.collectives.links import Collective
@@ -354,7 +355,7 @@ def _check_widths(graph: Graph, flow: _Flow, degree: int) -> None:
 
 def _scaled(graph: Graph, flow: _Flow, degree: int, *, sequence_parallel: bool) -> Graph:
     """The graph with this rank's sizes."""
-    ops, is_product = graph.ops, np.isin(graph.ops.kind, _PRODUCTS)
+    ops, is_product = graph.ops, among(graph.ops.kind, _PRODUCTS)
     dims, flop = ops.dims.copy(), ops.flop.copy()
     shrunk = np.array(flow.dims, dtype=np.int64).reshape(-1, 2)
     dims[shrunk[:, 0], shrunk[:, 1]] /= degree

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 import numpy as np
 
@@ -200,12 +200,13 @@ def _tensor_parallel(
     for place in found.places:
         if place.links.device is not None:
             counts[place.device.name].add(domain_of(place))
+    splits = cache(partial(can_split, workload))
     return tuple(
         replace(c, rows=rows, tensor_degree=degree)
         for degree in degrees
         for c in configured
-        if can_split(workload, degree, is_served=c.configuration.is_served)
         if (rows := tuple(r for r in c.rows if _divides(degree, counts[devices[r].name])))
+        if splits(degree, is_served=c.configuration.is_served)
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.model.graph.distinct import distinct
+from paceline.model.graph.distinct import distinct, distinct_columns
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Strategy
 from paceline.planning.forecast.forecasts import Forecast
@@ -70,8 +70,8 @@ def _of_configuration(
     device = ground.table.device[candidates.place]
     columns = (candidates.sharding, of_place[candidates.place], device, candidates.batch,
                candidates.num_groups, candidates.microbatches)  # fmt: skip
-    distinct, of_row = np.unique(np.stack(columns), axis=1, return_inverse=True)
-    sharding, machine, device, batch, groups, count = distinct
+    first, of_row = distinct_columns(columns)
+    sharding, machine, device, batch, groups, count = (column[first] for column in columns)
     job = job_of(ground, number)
     cases = Cases(
         jobs=tuple(
@@ -91,4 +91,4 @@ def _of_configuration(
         cases, forecast.passes[number], alone, forecast.lengths.take(batch),
         calibration=question.calibration,
     )  # fmt: skip
-    return steps.take(of_row.reshape(-1))
+    return steps.take(of_row)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.model.graph.distinct import distinct_columns
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import step_log_sigma
@@ -216,17 +217,16 @@ def _stretch(
     frac = places.interruption_frac_per_month[candidates.place]
     paid, events = np.ones(len(candidates)), np.zeros(len(candidates))
     rows = np.flatnonzero((frac > 0) | math.isfinite(device_mtbf_s))
-    keys, inverse = np.unique(
-        np.stack([frac[rows], candidates.num_nodes[rows], candidates.num_devices[rows]]),
-        axis=1, return_inverse=True,
-    )  # fmt: skip
-    for number, (taken, num_nodes, num_devices) in enumerate(keys.T.tolist()):
-        per_s = interruptions_per_s(taken, int(num_nodes)) + num_devices / device_mtbf_s
+    columns = (frac[rows], candidates.num_nodes[rows], candidates.num_devices[rows])
+    first, of_row = distinct_columns(columns)
+    found = np.zeros((2, len(first)))
+    for number, key in enumerate(zip(*(column[first].tolist() for column in columns), strict=True)):
+        taken, num_nodes, num_devices = key
+        per_s = interruptions_per_s(taken, num_nodes) + num_devices / device_mtbf_s
         saving = replace(checkpointing, save_s=checkpointing.save_s / num_nodes)
         run = interrupted_run(_LONG_JOB_S, saving, per_s)
-        alike = rows[inverse.reshape(-1) == number]
-        paid[alike] = run.paid_s / _LONG_JOB_S
-        events[alike] = run.num_interruptions / _LONG_JOB_S
+        found[:, number] = run.paid_s / _LONG_JOB_S, run.num_interruptions / _LONG_JOB_S
+    paid[rows], events[rows] = found[:, of_row]
     return paid, events
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import among
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.features import Array
 
@@ -38,7 +39,7 @@ def operations_frac(kind: npt.NDArray[np.int16], dims: Array) -> Array:
         Vasilache et al., "Fast Convolutional Nets With fbfft", arXiv 1412.7580.
     """
     frac = np.ones(dims.shape[:2], dtype=np.float32)
-    rows = np.flatnonzero(np.isin(kind, _CONVOLUTIONS))
+    rows = np.flatnonzero(among(kind, _CONVOLUTIONS))
     if rows.size:
         frac[:, rows] = _least_frac(dims[:, rows])
     return frac
@@ -50,7 +51,7 @@ def has_rare_filter(kind: npt.NDArray[np.int16], dims: Array) -> npt.NDArray[np.
     So are those of three dimensions. No table has such kernels, so nothing was learned of them.
     """
     filters = dims[0, :, 5:7]
-    is_conv = np.isin(kind, _CONVOLUTIONS)
+    is_conv = among(kind, _CONVOLUTIONS)
     is_rare = is_conv & (filters.min(axis=1) > 1)
     return np.asarray(is_rare & (filters[:, 0] != filters[:, 1]), dtype=np.bool_)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
-from paceline.model.graph.distinct import distinct
+from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
 from paceline.model.ops.optable import variants
 from paceline.model.ops.registry import kinds_where
@@ -140,7 +140,7 @@ def _computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
     A graph counts the whole square of attention; fused kernels skip what a causal mask hides.
     """
     frac = np.ones(dims.shape[:2])
-    rows = np.flatnonzero(np.isin(kind, _ATTENTION))
+    rows = np.flatnonzero(among(kind, _ATTENTION))
     q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
     frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
     return frac
@@ -216,7 +216,7 @@ def _times(asked: Question) -> OpTimes:
     if has_early_kernels(configuration):
         busy_s = with_early(busy_s, costs, shapes.flop, shapes.dims, devices, calibration)
     if configuration.engine_kernels == "portable":
-        rows = np.flatnonzero(np.isin(costs.kind, _PRODUCTS))
+        rows = np.flatnonzero(among(costs.kind, _PRODUCTS))
         num_rows = folded_product(product_dims(costs.kind[rows], shapes.dims[:, rows]))[1]
         precision = find_precision(configuration.precision)
         products = Products(
@@ -260,7 +260,7 @@ def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     if one.model == _PREFILL:
         return _whole_heads_log10(one, asked)
     learned = asked.calibration.models[one.model].log10_slowdown(one.features)
-    cells = np.flatnonzero(np.isin(asked.lowered.costs.kind[one.rows], _CELLS))
+    cells = np.flatnonzero(among(asked.lowered.costs.kind[one.rows], _CELLS))
     if one.model == Group.PRODUCT_TENSOR.model and cells.size:
         learned[..., cells] = np.minimum(learned[..., cells], _filled_log10(one.rows[cells], asked))
     rare = np.flatnonzero(has_rare_filter(asked.lowered.costs.kind, asked.shapes.dims)[one.rows])
@@ -483,7 +483,7 @@ def row_peaks(
     group_r = groups_of_rows(lowered.costs, precision, on_vector_units=on_vector_units)
     streams = group_r == Group.STREAM
     peak_dr[:, streams] = np.where(np.isnan(peak_dr[:, streams]), np.inf, peak_dr[:, streams])
-    vectors = np.isin(group_r, (Group.PRODUCT_VECTOR, Group.CONV_VECTOR))
+    vectors = among(group_r, (Group.PRODUCT_VECTOR, Group.CONV_VECTOR))
     peak_dr[:, vectors] *= sustained_clock_frac(devices, calibration)[:, None]
     return peak_dr
 
@@ -591,7 +591,7 @@ def _settings(asked: Question) -> Settings:
     removes, and no more. How images are stored says nothing of a model that has none.
     """
     configuration, costs = asked.lowered.configuration, asked.lowered.costs
-    is_training = bool(np.isin(Phase.BACKWARD, costs.phase))
+    is_training = bool((costs.phase == Phase.BACKWARD).any())
     is_measured = not is_training or asked.software["trained_compiled"] == "yes"
     return Settings.of(
         compiler=configuration.compiler if is_measured else "eager",

@@ -13,6 +13,7 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import OpKind, Phase
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.device_kinds import kind_facts, runs_of
@@ -131,7 +132,7 @@ def least_row_s(
     """
     precision = find_precision(lowered.configuration.precision)
     faster = np.where(devices.is_consumer > 0, _CLOCK_OVER_LISTED, 1.0)[:, None]
-    on_vectors = np.isin(groups_of_rows(lowered.costs, precision), _VECTOR_GROUPS)
+    on_vectors = among(groups_of_rows(lowered.costs, precision), _VECTOR_GROUPS)
     held = np.where(on_vectors, sustained_clock_frac(devices, calibration)[:, None], 1.0)
     share = operations_frac(lowered.costs.kind, shapes.dims)
     compute_s = bounds.compute_s * (held / faster)[:, None, :].astype(np.float32) * share
@@ -166,7 +167,7 @@ def power_flop(lowered: LoweredPass, shapes: OpShapes, calibration: Calibration)
     Operations in other formats draw power as ``data/operation_energy.csv`` has it.
     """
     precision = find_precision(lowered.configuration.precision)
-    on_matrix_units = np.isin(groups_of_rows(lowered.costs, precision), _MATRIX_GROUPS)
+    on_matrix_units = among(groups_of_rows(lowered.costs, precision), _MATRIX_GROUPS)
     share = np.zeros(len(lowered.costs.kind))
     known = calibration.constants["operation_energy"]
     dtypes = lowered.costs.matmul_dtype[on_matrix_units].tolist()

@@ -78,8 +78,11 @@ class _Allocator:
         self.reserved_bytes = self.peak_reserved_bytes = 0
 
     def _pool(self, size_bytes: int, stream: int) -> _Pool:
-        is_small = size_bytes <= _SMALL_LIMIT
-        return self._pools.setdefault((stream, is_small), _Pool(is_small=is_small))
+        key = stream, size_bytes <= _SMALL_LIMIT
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = _Pool(is_small=key[1])
+        return pool
 
     def take(self, size_bytes: int, stream: int = 0) -> Block:
         """Allocate a tensor of rounded size."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from paceline.columns import join_tables, take_rows
 from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.device_kinds import runs_of
@@ -163,7 +164,7 @@ def _times_of(asked: _Question, points: Points) -> _Times:
         asked.lowered, shapes, asked.devices, calibration, framework=asked.framework
     )
     total = rows.device_s * costs.count.astype(np.float32)
-    backward = np.isin(costs.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+    backward = among(costs.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     compute_bound = rows.bounds.compute_s > rows.bounds.memory_s
     busy = _sum(total)
     compute_s = _sum(np.where(compute_bound, total, 0))

@@ -104,7 +104,7 @@ def traits_of(
 
 def _setting(lowered: LoweredPass, framework: str) -> str:
     how = lowered.configuration
-    trains = "train" if np.isin(Phase.BACKWARD, lowered.costs.phase) else "infer"
+    trains = "train" if (lowered.costs.phase == Phase.BACKWARD).any() else "infer"
     return f"{framework} {how.precision} {how.compiler} {trains}"
 
 
