@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision
 from paceline.model.graph.costs import Configuration, CostTable
-from paceline.model.graph.distinct import among, distinct_rows
+from paceline.model.graph.distinct import among, distinct_rows, summed_rows
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import read_table, variants
@@ -173,7 +173,4 @@ def _moved(program: Program, accesses: Accesses, keep: np.ndarray | None = None)
     num_bytes = accesses.elements * program.stores.element_bytes[accesses.storage][:, None]
     if keep is not None:
         num_bytes = num_bytes * keep[:, None]
-    moved = np.zeros((len(program.ops), NUM_MONOMIALS))
-    for index in np.flatnonzero(num_bytes.any(axis=0)):
-        moved[:, index] = np.bincount(accesses.op, num_bytes[:, index], len(program.ops))
-    return moved
+    return summed_rows(num_bytes, accesses.op, len(program.ops))

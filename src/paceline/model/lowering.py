@@ -14,6 +14,7 @@ from paceline.model.costs_table import cost_table, matmul_dtypes
 from paceline.model.graph.costs import (
     AdapterInputs,
     AdapterKind,
+    Compiler,
     Configuration,
     KeptFormat,
     LoweredPass,
@@ -139,7 +140,7 @@ def _rewritten(graph: Graph, configuration: Configuration) -> Program:
     once = replace(
         configuration, checkpointing="none", checkpoint_blocks="1", checkpoint_inputs="freed",
         offload="none", accumulates=False, gradient_buffers=0, update="after",
-        objective="next-token",
+        objective="next-token", compiler=_compiler_of_formats(configuration),
     )  # fmt: skip
     program = _at_precision(graph, once)
     if configuration.checkpointing != "none":
@@ -151,6 +152,15 @@ def _rewritten(graph: Graph, configuration: Configuration) -> Program:
     program = with_models_beside(program, configuration, len(graph.storages.owner))
     program = _offloaded(program, configuration)
     return _with_gradients(program, configuration)
+
+
+def _compiler_of_formats(configuration: Configuration) -> Compiler:
+    """What compilers that give the same formats have in common: which, matters to fusion alone."""
+    precision = find_precision(configuration.precision)
+    has_wide_weights = configuration.frozen_weights == "same"
+    has_wide_weights &= precision.name not in _WEIGHT_ONLY
+    is_wide = has_wide_weights and precision.matmul_dtype != DType.INT8
+    return "eager" if is_wide or configuration.compiler == "eager" else "compiled"
 
 
 def _with_operands_cast(program: Program, configuration: Configuration) -> Program:

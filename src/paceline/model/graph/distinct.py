@@ -51,6 +51,26 @@ def _mask(numbers: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return mask
 
 
+def summed_rows(rows: Floats, place: Indices, num_places: int) -> Floats:
+    """The sum of the rows of each place, (num_places, num_columns); most columns may be empty.
+
+    >>> summed_rows(np.array([[1.0, 0], [2, 0], [5, 1]]), np.array([0, 0, 2]), 3).tolist()
+    [[3.0, 0.0], [0.0, 0.0], [5.0, 1.0]]
+    """
+    total = np.zeros((num_places, rows.shape[1]))
+    for column in np.flatnonzero(rows.any(axis=0)).tolist():
+        total[:, column] = np.bincount(place, rows[:, column], num_places)
+    return total
+
+
+def largest_rows(rows: Floats, place: Indices, num_places: int) -> Floats:
+    """The largest of each column of the rows of each place, at least zero, as `summed_rows`."""
+    largest = np.zeros((rows.shape[1], num_places))
+    for found, column in zip(largest, np.ascontiguousarray(rows.T), strict=True):
+        np.maximum.at(found, place, column)
+    return largest.T
+
+
 def distinct_columns(columns: Sequence[npt.NDArray[Any]]) -> tuple[Indices, Indices]:
     """First place of each distinct tuple, ordered by the tuples, and the tuple of each place.
 

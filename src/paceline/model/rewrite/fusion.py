@@ -20,8 +20,8 @@ import numpy as np
 
 from paceline.columns import join_tables, take_rows
 from paceline.model.graph.costs import Compiler, Configuration
+from paceline.model.graph.distinct import summed_rows
 from paceline.model.graph.graph import (
-    NUM_MONOMIALS,
     FloatArray,
     IntArray,
     OpKind,
@@ -46,11 +46,12 @@ def fused(program: Program, configuration: Configuration) -> Program:
     if configuration.compiler == "eager" or not len(program.ops):
         return program
     program = _with_results_made_again(program)
-    leader = _leaders(program)
+    writers = _last_writers(program)
+    leader = _leaders(program, writers)
     is_tuned = configuration.convolutions == "tuned"
     if configuration.compiler in _WITH_EPILOGUES or is_tuned:
-        leader = _with_epilogues(program, leader, scales_are_ready=is_tuned)
-    return _merged(program, leader).with_lives_over_uses()
+        leader = _with_epilogues(program, leader, writers, scales_are_ready=is_tuned)
+    return _merged(program, leader, writers).with_lives_over_uses()
 
 
 def _with_results_made_again(program: Program) -> Program:
@@ -119,12 +120,11 @@ def _with_sources(program: Program, reads: Accesses, rows: BoolArray) -> Accesse
     return join_tables(reads.kept(~rows), added)
 
 
-def _leaders(program: Program) -> IntArray:
-    """The first op of the chain that each op belongs to, (num_ops,)."""
+def _leaders(program: Program, producer: IntArray) -> IntArray:
+    """The first op of the chain that each op belongs to, (num_ops,); ``producer`` of each read."""
     ops, numbers = program.ops, np.arange(len(program.ops))
     can_fuse = _fusible()[ops.kind, np.minimum(ops.variant, _fusible().shape[1] - 1)]
     segment = np.cumsum(~can_fuse) * 8 + ops.phase
-    producer = _last_writers(program)
     linked = can_fuse[program.reads.op] & (producer >= 0)
     linked &= can_fuse[np.maximum(producer, 0)]
     linked &= segment[program.reads.op] == segment[np.maximum(producer, 0)]
@@ -163,7 +163,9 @@ def _last_writers(program: Program) -> IntArray:
     return np.where(is_same, found % span, -1)
 
 
-def _with_epilogues(program: Program, leader: IntArray, *, scales_are_ready: bool) -> IntArray:
+def _with_epilogues(
+    program: Program, leader: IntArray, writers: IntArray, *, scales_are_ready: bool
+) -> IntArray:
     """Chains whose first op alone reads a product's result join that product.
 
     Kernels written by hand find the scales of frozen norms ready, which a compiler works out at the
@@ -172,7 +174,7 @@ def _with_epilogues(program: Program, leader: IntArray, *, scales_are_ready: boo
     ops, reads = program.ops, program.reads
     is_product = column("takes_epilogue")[ops.kind]
     num_readers = np.bincount(reads.storage, minlength=len(program.stores))
-    producer = np.maximum(_last_writers(program), 0)
+    producer = np.maximum(writers, 0)
     newest = np.zeros(len(ops), dtype=np.int64)
     is_outside = leader[producer] != leader[reads.op]
     np.maximum.at(newest, leader[reads.op[is_outside]], producer[is_outside])
@@ -191,15 +193,14 @@ def _with_epilogues(program: Program, leader: IntArray, *, scales_are_ready: boo
     return _followed(joined)
 
 
-def _merged(program: Program, leader: IntArray) -> Program:
+def _merged(program: Program, leader: IntArray, writers: IntArray) -> Program:
     stores = program.stores
     inside = _stays_inside(program, leader)
-    reads = _external(program.reads, leader, ~inside & ~_reads_own(program, leader))
+    reads = _external(program.reads, leader, ~inside & ~_reads_own(program, leader, writers))
     writes = _external(program.writes, leader, ~inside)
     kept = np.flatnonzero(leader == np.arange(len(leader)))
     number = np.cumsum(leader == np.arange(len(leader))) - 1
-    flop = np.zeros((len(leader), NUM_MONOMIALS))
-    np.add.at(flop, leader, program.ops.flop)
+    flop = summed_rows(program.ops.flop, leader, len(leader))
     position = np.arange(len(kept), dtype=np.float64)
     return replace(
         program,
@@ -232,9 +233,8 @@ def _stays_inside(program: Program, leader: IntArray) -> BoolArray:
     return np.asarray(is_activation & is_chain & ends_here & is_read)
 
 
-def _reads_own(program: Program, leader: IntArray) -> BoolArray:
+def _reads_own(program: Program, leader: IntArray, producer: IntArray) -> BoolArray:
     """Storages that every one of their readers has just written itself; per storage."""
-    producer = _last_writers(program)
     is_own = (producer >= 0) & (leader[np.maximum(producer, 0)] == leader[program.reads.op])
     all_own = np.ones(len(program.stores), dtype=bool)
     np.logical_and.at(all_own, program.reads.storage, is_own)
@@ -248,11 +248,11 @@ def _external(accesses: Accesses, leader: IntArray, keep_storage: BoolArray) -> 
     """
     rows = np.flatnonzero(keep_storage[accesses.storage])
     size = accesses.elements[rows] @ _PROBE
-    order = np.lexsort((-size, accesses.storage[rows], leader[accesses.op[rows]]))
-    rows = rows[order]
-    op, storage = leader[accesses.op[rows]], accesses.storage[rows]
+    touched = leader[accesses.op[rows]] * len(keep_storage) + accesses.storage[rows]
+    order = np.lexsort((-size, touched))
+    rows, touched = rows[order], touched[order]
     first = np.ones(len(rows), dtype=bool)
-    first[1:] = (op[1:] != op[:-1]) | (storage[1:] != storage[:-1])
+    first[1:] = touched[1:] != touched[:-1]
     kept = take_rows(accesses, np.sort(rows[first]))
     return replace(kept, op=leader[kept.op])
 

@@ -189,6 +189,11 @@ def _tree_s(size: FloatArray, group: RankGroup, *, in_switch: bool) -> FloatArra
     was fitted as bus bandwidth, the way nccl-tests prints it.
     """
     n, r, m = group.num_ranks, group.ranks_per_node, group.num_nodes
+    usable = m > 1
+    if in_switch:
+        usable = group.device.reduces_in_switch & (r > _MAX_RANKS_WITHOUT_SWITCH)
+    if not usable.any():
+        return np.full(n.shape, np.inf)
     inside = TRANSFERS.index("in_switch" if in_switch else "all_reduce")
     between = TRANSFERS.index("all_reduce")
     depth = np.ceil(np.log2(np.maximum(m, 1.0)))
@@ -199,14 +204,13 @@ def _tree_s(size: FloatArray, group: RankGroup, *, in_switch: bool) -> FloatArra
     device_s = _wire_s(group.device, inside, r, size, 2.0 * (ranks - 1.0) / ranks)
     node_frac = 2.0 * (m - 1.0) / m / group.node_share_frac
     seconds = call_s + _pipelined_s(device_s, _wire_s(group.node, between, m, size, node_frac))
-    if not in_switch:
-        return np.where(m > 1, seconds, np.inf)
-    usable = group.device.reduces_in_switch & (r > _MAX_RANKS_WITHOUT_SWITCH)
     return np.where(usable, seconds, np.inf)
 
 
 def _call_s(link: LinkTable, transfer: int, ranks: FloatArray) -> FloatArray:
     """Start-up of a call among so many ranks on this link; none among one."""
+    if not (ranks > 1).any():
+        return np.zeros(ranks.shape)
     table = link.coefficients
     low, high, frac = _rank_position(ranks)
     calls = table.call_s[:, transfer]
@@ -222,6 +226,8 @@ def _wire_s(
 
     Networks of several nodes carry it together, each as well as one carries all of it.
     """
+    if not (ranks > 1).any():
+        return np.zeros(ranks.shape)
     ideal_s = size / np.where(link.bytes_per_s > 0, link.bytes_per_s, 1.0)
     log_rate = _log_efficiency(link, transfer, ranks, ideal_s)
     wire_s = frac / link.num_nodes * ideal_s * np.exp(-log_rate)
@@ -235,7 +241,7 @@ def _log_efficiency(
     """Logarithm of the efficiency, linear between knots in log seconds and between rank counts."""
     table = link.coefficients.log_efficiency[:, transfer]
     position = (np.log2(np.maximum(ideal_s, 1e-30)) - _FIRST_KNOT) / _KNOT_STEP
-    position = np.clip(position, 0.0, len(KNOT_S) - 1.0)
+    position = np.minimum(np.maximum(position, 0.0), len(KNOT_S) - 1.0)
     knot = np.minimum(position.astype(np.int64), len(KNOT_S) - 2)
     along = position - knot
     low, high, frac = _rank_position(ranks)
@@ -247,7 +253,8 @@ def _log_efficiency(
 
 def _rank_position(ranks: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
     """Measured rank counts on both sides of ``ranks``, and how far it is from the first."""
-    position = np.clip(np.log2(np.maximum(ranks, 1.0)) - 1.0, 0.0, len(MEASURED_RANKS) - 1.0)
+    position = np.log2(np.maximum(ranks, 2.0)) - 1.0
+    position = np.minimum(position, len(MEASURED_RANKS) - 1.0)
     low = np.minimum(position.astype(np.int64), len(MEASURED_RANKS) - 2)
     return low, low + 1, position - low
 

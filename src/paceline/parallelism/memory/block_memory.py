@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.block_names import blocks_of_ops, is_numbered
+from paceline.model.graph.distinct import largest_rows, summed_rows
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import is_weight_copy
@@ -87,26 +88,26 @@ def _live(program: Program, chosen: BoolArray, size_bytes: FloatArray) -> FloatA
     num_ops = int(program.ops.position.max(initial=0.0)) + 1
     birth, death = (program.position_of(at)[chosen] for at in (program.stores.birth,
                                                                program.stores.death))  # fmt: skip
-    change = np.zeros((num_ops + 2, size_bytes.shape[1]))
-    np.add.at(change, np.clip(birth, 0, num_ops).astype(np.int64), size_bytes[chosen])
-    np.add.at(change, np.clip(death + 1, 0, num_ops + 1).astype(np.int64), -size_bytes[chosen])
+    change = summed_rows(
+        np.concatenate((size_bytes[chosen], -size_bytes[chosen])),
+        np.clip(np.append(birth, death + 1), 0, num_ops + 1).astype(np.int64),
+        num_ops + 2,
+    )
     live: FloatArray = np.cumsum(change, axis=0)[program.ops.position.astype(np.int64)]
     return live
 
 
 def _made_gradients(program: Program, size_bytes: FloatArray) -> FloatArray:
     """Gradients of parameters that each op makes, to be added to those of microbatches before."""
-    made = np.zeros((len(program.ops.position), size_bytes.shape[1]))
     is_gradient = (program.stores.owner == Owner.GRADIENT) & (program.stores.birth >= 0)
-    np.add.at(made, program.stores.birth[is_gradient], size_bytes[is_gradient])
-    return made
+    birth = program.stores.birth[is_gradient]
+    return summed_rows(size_bytes[is_gradient], birth, len(program.ops.position))
 
 
 def _fullest(program: Program, live: FloatArray, block: IntArray, num_blocks: int) -> FloatArray:
     """Most that is alive while each block runs, without its update, (num_points, num_blocks)."""
-    largest, runs = np.zeros((num_blocks, live.shape[1])), program.ops.phase != Phase.OPTIMIZER
-    np.maximum.at(largest, block[runs], live[runs])
-    return np.asarray(largest.T)
+    runs = program.ops.phase != Phase.OPTIMIZER
+    return np.asarray(largest_rows(live[runs], block[runs], num_blocks).T)
 
 
 def _largest(
@@ -114,16 +115,13 @@ def _largest(
 ) -> FloatArray:
     """The largest storage of each block that comes and goes, (num_points, num_blocks)."""
     passing = (program.stores.birth >= 0) | (program.stores.death != OUTLIVES)
-    largest = np.zeros((num_blocks, size_bytes.shape[1]))
-    np.maximum.at(largest, home[passing], size_bytes[passing])
-    return np.asarray(largest.T)
+    return np.asarray(largest_rows(size_bytes[passing], home[passing], num_blocks).T)
 
 
 def _sum_stores(
     powers: FloatArray, num_bytes: FloatArray, chosen: BoolArray, home: IntArray, num_blocks: int
 ) -> FloatArray:
-    total = np.zeros((num_blocks, num_bytes.shape[1]))
-    np.add.at(total, home[chosen], num_bytes[chosen])
+    total = summed_rows(num_bytes[chosen], home[chosen], num_blocks)
     return np.asarray(powers @ total.T)
 
 

@@ -128,24 +128,29 @@ def asked_ranks(
     Raises:
         InvalidInputError: A configuration cannot run the model.
     """
-    asked = []
-    for one in configured:
+    asked: dict[int, AskedRanks] = {}
+    # Configurations whose programs begin alike come one after another: the last few are kept.
+    for number in sorted(range(len(configured)), key=lambda number: _program(configured[number])):
+        one = configured[number]
         job = Job(workload=workload, configuration=one.configuration, profile=one.profile)
         passes = RankPasses.of(job, tensor=one.tensor_degree)
         length = lengths.prompt + lengths.output if passes.is_generation else lengths.seq
         moments = peak_moments(passes.step.largest, Points(batch=lengths.batch, seq=length))
         part = _useful_batches(passes, one.rows, lengths, moments, window)
-        asked.append(
-            AskedRanks(
-                configured=one,
-                passes=passes,
-                devices=DeviceTable.from_devices([devices[row] for row in one.rows]),
-                moments=moments,
-                points=lengths.take(part),
-                part=part,
-            )
+        asked[number] = AskedRanks(
+            configured=one,
+            passes=passes,
+            devices=DeviceTable.from_devices([devices[row] for row in one.rows]),
+            moments=moments,
+            points=lengths.take(part),
+            part=part,
         )
-    return asked
+    return [asked[number] for number in range(len(configured))]
+
+
+def _program(one: ConfiguredDevices) -> tuple[int, str, str, str, str]:
+    how = one.configuration
+    return one.tensor_degree, how.platform, how.precision, how.compiler, how.checkpointing
 
 
 def gathered(
