@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -144,9 +144,9 @@ def operand_bytes(devices: DeviceTable, precision: Precision) -> FloatArray:
     return np.where(is_own, own, wide)
 
 
-def dtype_peaks(devices: DeviceTable) -> FloatArray:
-    """Dense peak for products of each storage format, (num_devices, number of formats)."""
-    columns = [_first_known(devices, _KEYS_BY_DTYPE.get(dtype, ("fp32",))) for dtype in DType]
+def dtype_peaks(devices: DeviceTable, formats: Iterable[DType]) -> FloatArray:
+    """Dense peak for products of some storage formats, (num_devices, num_formats)."""
+    columns = [_first_known(devices, _KEYS_BY_DTYPE.get(one, ("fp32",))) for one in formats]
     return np.stack(columns, axis=1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paceline.catalog.load import load_catalog
-from paceline.dtypes import find_precision
+from paceline.dtypes import DType, find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
@@ -46,7 +46,7 @@ def shares_of_peaks(model, task, precision, batches, devices, calibration=None):
         own = lowered.costs.matmul_dtype == int(find_precision(precision).matmul_dtype)
         peak = np.where(
             own[None], matrix_peaks(devices, find_precision(precision))[:, None],
-            dtype_peaks(devices)[:, lowered.costs.matmul_dtype],
+            dtype_peaks(devices, DType)[:, lowered.costs.matmul_dtype],
         )  # fmt: skip
         flop = shapes.flop * operations_frac(lowered.costs.kind, shapes.dims) * shapes.launches
         cached = np.maximum(devices.l2_bytes, 0.0)[:, None, None]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
 from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
@@ -476,7 +476,8 @@ def row_peaks(
     memory need no peak: an unknown one is no limit for them.
     """
     precision = find_precision(lowered.configuration.precision)
-    peak_dr = dtype_peaks(devices)[:, lowered.costs.matmul_dtype]
+    formats, of_row = np.unique(lowered.costs.matmul_dtype, return_inverse=True)
+    peak_dr = dtype_peaks(devices, map(DType, formats.tolist()))[:, of_row]
     own = lowered.costs.matmul_dtype == int(precision.matmul_dtype)
     trains = Phase.BACKWARD in lowered.costs.phase
     peak_dr[:, own] = matrix_peaks(devices, precision, is_training=trains)[:, None]
