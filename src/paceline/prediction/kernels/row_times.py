@@ -592,8 +592,7 @@ def _settings(asked: Question) -> Settings:
     removes, and no more. How images are stored says nothing of a model that has none.
     """
     configuration, costs = asked.lowered.configuration, asked.lowered.costs
-    is_training = bool((costs.phase == Phase.BACKWARD).any())
-    is_measured = not is_training or asked.software["trained_compiled"] == "yes"
+    is_measured = Phase.BACKWARD not in costs.phase or asked.software["trained_compiled"] == "yes"
     return Settings.of(
         compiler=configuration.compiler if is_measured else "eager",
         is_channels_last=configuration.channels_last and OpKind.CONV in costs.kind,
