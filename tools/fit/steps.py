@@ -23,7 +23,7 @@ from paceline.prediction.kernel_maturity import maturity_years
 from paceline.prediction.kernels.row_times import evaluate_shapes, grouped_features, question
 from paceline.prediction.kernels.sustained_rate import power_flop, power_s
 from paceline.prediction.prediction import Points
-from paceline.prediction.step.host_dispatch import host_years
+from paceline.prediction.step.host_dispatch import calls_of, host_years
 from paceline.scoring.completion import completed
 from paceline.scoring.naming.devices import resolve_device
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
@@ -80,8 +80,9 @@ class Steps:
     Attributes:
         rows: By efficiency model.
         step_s: Measured.
-        forward_kernels: Kernels launched outside the backward pass.
-        backward_kernels: Kernels launched by it.
+        forward_kernels: Kernels launched outside the backward pass, and views as `calls_of` counts
+            them.
+        backward_kernels: Of the backward pass.
         framework: Index into ``FRAMEWORKS``.
         is_compiled: 0 or 1.
         device: ``Device.name``.
@@ -269,7 +270,7 @@ class _Builder:
                     step=np.repeat(np.arange(len(picked)) + self._count, len(one.rows)),
                 )
             )
-        kernels = costs.num_kernels * costs.count * shapes.launches[0]
+        kernels = calls_of(lowered, key[2], self._calibration) * costs.count * shapes.launches[0]
         backward = costs.phase == Phase.BACKWARD
         n = len(picked)
         released = np.array([release_year(m.row.framework) for m in measured], dtype=float)

@@ -34,9 +34,9 @@ def least_steps_s(
 ) -> FloatArray:  # fmt: skip
     """A time that no step undercuts: neither updates nor uneven stages are counted.
 
-    Let a microbatch take ``S`` in all stages together, of which ``F`` is forward and ``W`` makes
-    gradients of weights. With ``m`` microbatches and ``p`` stages, the busiest of which has at
-    least ``S / p``:
+    Let a microbatch take ``S`` in all stages together, on devices or hosts, whichever is longer, of
+    which ``F`` is forward and ``W`` makes gradients of weights. With ``m`` microbatches and ``p``
+    stages, the busiest of which has at least ``S / p``:
 
     - Without stages a step takes ``m S``; interleaved no less than about ``m S / p``.
     - Under 1F1B a stage waits until the first microbatch has come through those before it, and the
@@ -54,19 +54,16 @@ def least_steps_s(
         plain: For each of them the variant of the same ranks that recomputes nothing.
         fabric: The cluster.
     """
-    forward_s, backward_s, weight_s = (
-        np.array([getattr(one.costs, name).sum(axis=1) for one in plain])
-        for name in ("forward_s", "backward_s", "weight_s")
-    )
-    recomputes = np.array([one.checkpointing != "none" for one in kinds])
-    repeated_s = np.where(recomputes[:, None], _LEAST_RECOMPUTED_FRAC * forward_s, 0.0)
     place = table.variant, table.point
-    first_s, second_s = forward_s[place], (backward_s + repeated_s)[place]
-    all_s = first_s + second_s
+    first_s, second_s = _passes_s(table, kinds, plain, "")
+    first_host_s, second_host_s = _passes_s(table, kinds, plain, "host_")
+    weight_s = np.array([one.costs.weight_s.sum(axis=1) for one in plain])[place]
+    device_s = first_s + second_s
+    all_s = np.maximum(device_s, first_host_s + second_host_s)
     count, stages = table.microbatches.astype(np.float64), table.pp.astype(np.float64)
     flowing_s = all_s / -np.expm1(stages * np.log1p(-1.0 / np.maximum(count, 1.0 + 1e-9)))
     busiest_s = all_s * count / stages
-    passing_s = np.maximum(busiest_s, all_s - weight_s[place])
+    passing_s = np.maximum(busiest_s, device_s - weight_s)
     kind, nothing = table.kind, np.zeros(len(table))
     least_s = np.select(
         [kind == KINDS.index(one) for one in ("1f1b", "zbh1", "interleaved")],
@@ -75,6 +72,21 @@ def least_steps_s(
     )
     times = PipelineTimes(
         all_s=least_s, bubble_s=nothing, tensor_s=nothing, ahead_s=nothing,
-        forward_s=first_s, backward_s=second_s,
+        forward_s=np.maximum(first_s, first_host_s),
+        backward_s=np.maximum(second_s, second_host_s),
     )  # fmt: skip
     return np.asarray(least_s + least_exposed_s(table, times, evenly_owned(table, plain), fabric))
+
+
+def _passes_s(
+    table: StrategyTable, kinds: Sequence[VariantKind], plain: Sequence[Variant], of: str
+) -> tuple[FloatArray, FloatArray]:
+    """Forward and backward of a microbatch in all stages, on devices or (``host_``) hosts."""
+    forward_s, backward_s = (
+        np.array([getattr(one.costs, f"{way}_{of}s").sum(axis=1) for one in plain])
+        for way in ("forward", "backward")
+    )
+    recomputes = np.array([one.checkpointing != "none" for one in kinds])
+    repeated_s = np.where(recomputes[:, None], _LEAST_RECOMPUTED_FRAC * forward_s, 0.0)
+    place = table.variant, table.point
+    return forward_s[place], (backward_s + repeated_s)[place]

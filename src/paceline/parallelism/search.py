@@ -133,16 +133,15 @@ class SearchSpace:
         """Bound below a step of any strategy: whole layers at their best, spread without a loss.
 
         Ranks that share layers compute no faster together than as many with whole ones, which may
-        have the best of all microbatches here, whatever the memory that takes.
+        have the best of all microbatches here, whatever the memory that takes; nor do their hosts
+        dispatch faster.
         """
         whole = [
             self.evaluated(place).costs
             for place, one in enumerate(self.kinds)
             if one.num_ranks == 1 and one.checkpointing == "none"
         ]
-        of_item_s = [
-            (one.forward_s + one.backward_s).sum(axis=1) / one.points.batch for one in whole
-        ]
+        of_item_s = [one.busy_s / one.points.batch for one in whole]
         return float(np.min(of_item_s)) * global_batch / num_devices
 
     def traits(self, strategy: Strategy, microbatch: int) -> StepFeatures:

@@ -149,6 +149,13 @@ class BlockCosts:
         """Forward of that, same shape."""
         return np.maximum(self.forward_s, self.forward_host_s)
 
+    @property
+    def busy_s(self) -> FloatArray:
+        """The longer of all that the device computes and the host dispatches, (num_points,)."""
+        device_s = (self.forward_s + self.backward_s).sum(axis=1)
+        host_s = (self.forward_host_s + self.backward_host_s).sum(axis=1)
+        return np.asarray(np.maximum(device_s, host_s))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorGroup:

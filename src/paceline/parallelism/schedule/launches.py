@@ -29,7 +29,13 @@ from paceline.parallelism.split.experts import find_experts
 from paceline.parallelism.training_profile import TrainingProfile
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.host_dispatch import dispatch_s, host_pace, waits_of
+from paceline.prediction.step.host_dispatch import (
+    dispatch_s,
+    host_pace,
+    view_frac,
+    views_with,
+    waits_of,
+)
 from paceline.values import dataclass
 
 _FORWARD = (Phase.FORWARD, Phase.LOSS)
@@ -42,8 +48,8 @@ class Launches:
 
     Attributes:
         block: Block of each op, (num_ops,).
-        written: Kernels of each block as modules write them, forward and backward,
-            (2, num_blocks).
+        written: Kernels of each block as modules write them, and views of tensors, forward and
+            backward, (2, 2, num_blocks).
         experts: Experts that each op multiplies with, (num_ops,); 0 of other ops.
     """
 
@@ -55,11 +61,18 @@ class Launches:
 def written_kernels(
     program: Program, configuration: Configuration, names: tuple[str, ...]
 ) -> FloatArray:
-    """Kernels of each block as modules write them, forward and backward, (2, num_blocks)."""
+    """Kernels of each block as modules write them, and views of tensors.
+
+    Returns:
+        Forward and backward, kernels and views, (2, 2, num_blocks).
+    """
     kernels, phase = num_kernels(program, configuration), program.ops.phase
+    calls = (kernels, views_with(program.ops.kind, phase, kernels))
     block = blocks_of_ops(program.modules, program.ops.module, names)
     chosen = [among(phase, part) for part in (_FORWARD, _BACKWARD)]
-    return np.array([np.bincount(block[one], kernels[one], len(names)) for one in chosen])
+    return np.array([
+        [np.bincount(block[one], each[one], len(names)) for each in calls] for one in chosen
+    ])  # fmt: skip
 
 
 def launches_of(
@@ -76,7 +89,7 @@ def launches_of(
         written: Of `written_kernels` where nothing is computed again.
         checkpointing: What backward runs again of the forward pass.
     """
-    again = np.array([[0.0], [1.0]]) * written[0] * (checkpointing in ("block", "full"))
+    again = np.array([[[0.0]], [[1.0]]]) * written[0] * (checkpointing in ("block", "full"))
     return Launches(
         block=block, written=written + again, experts=_experts_of(graph, program, shape)
     )
@@ -123,7 +136,9 @@ def hosted(
     if profile.launches_each and lowered.configuration.compiler != "eager":
         pace = float(host_pace(device, profile.host, calibration)[0])
         each = calibration.constants["host"]["per_kernel_s"][profile.host]["eager"]
-        written_s = launches.written * pace * np.array([[each["forward"]], [each["backward"]]])
+        kernels, views = launches.written.swapaxes(0, 1)
+        calls = kernels + view_frac(profile.host, calibration) * views
+        written_s = calls * pace * np.array([[each["forward"]], [each["backward"]]])
         seconds *= _slower(seconds, lowered, launches.block, written_s)
     waits = waits_of(lowered)
     if not profile.loops_experts:

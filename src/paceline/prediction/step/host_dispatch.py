@@ -95,8 +95,8 @@ def dispatch_s(
 ) -> Array:
     """Host time to dispatch each op in execution order, (num_devices, num_ops).
 
-    One op costs a fixed time and one time per kernel it launches; autograd's own thread runs the
-    backward pass, so its ops have a cost of their own.
+    One op costs a time per kernel it launches and a share of it per view of a tensor it asks for;
+    autograd's own thread runs the backward pass, so its ops have a cost of their own.
 
     Args:
         lowered: The pass.
@@ -115,10 +115,60 @@ def dispatch_s(
     costs = lowered.costs
     times = table[framework][lowered.configuration.compiler]
     per_kernel = np.where(costs.phase == Phase.BACKWARD, times["backward"], times["forward"])
-    row_s = (costs.num_kernels * per_kernel).astype(np.float32)
+    row_s = (calls_of(lowered, framework, calibration) * per_kernel).astype(np.float32)
     pace = host_pace(devices, framework, calibration).astype(np.float32)
     ordered: Array = pace[:, None] * row_s[costs.order]
     return ordered
+
+
+def calls_of(lowered: LoweredPass, framework: str, calibration: Calibration) -> FloatArray:
+    """What the host dispatches for each row of the cost table, in launches of kernels, (num_rows,).
+
+    Args:
+        lowered: The pass.
+        framework: Whose host.
+        calibration: What a view of a tensor costs, over a launch.
+    """
+    costs = lowered.costs
+    if lowered.configuration.compiler != "eager":
+        return costs.num_kernels
+    views = views_with(costs.kind, costs.phase, costs.num_kernels)
+    return costs.num_kernels + view_frac(framework, calibration) * views
+
+
+def view_frac(framework: str, calibration: Calibration) -> float:
+    """What a view costs the host of a framework, over a launch; 0 where it makes none one by one.
+
+    A view of a tensor launches nothing, and eager PyTorch looks it up, checks and records it like
+    an op.
+    """
+    return float(calibration.constants["host"]["view_frac"].get(framework, 0.0))
+
+
+def views_with(
+    kind: npt.NDArray[np.integer], phase: npt.NDArray[np.integer], num_kernels: FloatArray
+) -> FloatArray:
+    """Views of tensors that come with ops, as counted in networks (``data/host_views.csv``).
+
+    Graphs keep none.
+
+    Args:
+        kind: ``OpKind`` of each op.
+        phase: ``Phase`` of each, same shape.
+        num_kernels: Kernels that each launches, same shape.
+    """
+    is_backward = (phase == Phase.BACKWARD).astype(np.intp)
+    views: FloatArray = num_kernels * _views_per_kernel()[kind, is_backward]
+    return views
+
+
+@cache
+def _views_per_kernel() -> FloatArray:
+    """By kind, forward and backward, (num_kinds, 2)."""
+    counts = np.zeros((max(OpKind) + 1, 2))
+    for row in shipped_rows("prediction", "host_views.csv"):
+        counts[OpKind[row["kind"]]] = float(row["forward"]), float(row["backward"])
+    return counts
 
 
 def beyond_queue_s(
