@@ -200,9 +200,9 @@ def _put_launches(host: dict[str, Any]) -> None:
 
 
 #: Launches of loops that write tokens, over those of steps: of Transformers on A100, RTX 4090 and
-#: H200 0.47, 0.48 and 0.71 (premAI-io/benchmarks 16338c3, ninehills/llm-inference-benchmark,
+#: H200 0.49, 0.50 and 0.74 (premAI-io/benchmarks 16338c3, ninehills/llm-inference-benchmark,
 #: benchmarks/gpu_asked.md; medians), drawn towards one as by one source more.
-_GENERATION_FRAC = 0.67
+_GENERATION_FRAC = 0.68
 
 
 def _put_generation(constants: dict[str, Any]) -> None:

@@ -35,10 +35,13 @@ def test_one_rank_is_one_device(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b"])
 def test_what_ranks_split_they_do_not_hold(model: str) -> None:
-    """Two FP32 moments of each parameter are always there, and seven of eight elsewhere."""
+    """Two FP32 moments of each parameter are always there, and seven of eight elsewhere.
+
+    Of whole ones some fill what backward has freed, which splitting them does not save.
+    """
     whole, zero1, zero3 = (peak_bytes(model, f"dp8{how}") for how in ("", "+zero1", "+zero3"))
     moments_bytes = 8 * load_workload(model).num_parameters
-    assert whole - zero1 > 0.9 * 7 / 8 * moments_bytes
+    assert whole - zero1 > 0.85 * 7 / 8 * moments_bytes
     assert zero3 < zero1
     assert peak_bytes(model, "tp4") < whole
     assert peak_bytes(model, "dp8/mb4") >= whole
