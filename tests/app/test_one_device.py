@@ -76,3 +76,14 @@ def test_an_update_in_backward_is_a_remedy_where_gradients_are_what_is_too_much(
 ) -> None:
     found = paceline.predict(model, device=device, batch=(1,), seq=128, checkpointing="block")
     assert "update=in-backward" in " ".join(found.remedies)
+
+
+@pytest.mark.parametrize(
+    ("model", "device"), [("mistral-7b", "RX 580"), ("qwen2.5-3b", "rx 5700 xt")]
+)
+def test_an_engine_of_its_own_kernels_needs_no_release_of_a_framework(
+    model: str, device: str
+) -> None:
+    asked = {"task": "infer", "device": device, "batch": (1,), "precision": "int4"}
+    found = paceline.predict(model, framework="llamacpp", **asked)
+    assert not any("built from source" in line for line in found.assumptions)

@@ -10,7 +10,7 @@ from paceline import plan, scale
 from paceline.app.requests.scaling import Scaling
 from paceline.reporting.figures import ItemRate
 from paceline.reporting.headlines import scaled_headline
-from paceline.reporting.screens.scaling import scaling_markdown, scaling_text
+from paceline.reporting.screens.scaling import scaling_markdown, scaling_table, scaling_text
 
 DAY = "2026-11-20"
 IMAGES = ItemRate(unit="images")
@@ -55,6 +55,20 @@ def test_a_curve_shows_memory_and_what_is_lost_at_every_width(width: int) -> Non
     told = ("strategy", "time", "cost USD", "memory", "exposed comm.", "lost to")
     assert all(title in text for title in told)
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("model", ["qwen2.5-0.5b", "t5-small"])
+def test_without_work_a_million_units_have_a_price(model: str) -> None:
+    found = scale(model, device="a100", counts=(2,), batch=8, seq=512, as_of=DAY)
+    assert isinstance(found, Scaling)
+    (point,) = found.curve.points
+    rate = ItemRate(unit=found.rate_unit, per_item=found.samples_per_item)
+    table = scaling_table(found.curve, rate)
+    titles = [one.title for one in table.columns]
+    assert "time" not in titles
+    assert point.usd_per_million_items is not None
+    price = table.rows[0][titles.index(f"USD per M {rate.unit}")]
+    assert float(price) == pytest.approx(point.usd_per_million_items / rate.per_item, abs=0.006)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from refusals import Outcome
 
 import paceline
+from paceline.units import format_significant
 
 POOL = """
 pool: {A100 SXM4 80GB: 2}
@@ -33,6 +34,17 @@ def test_the_energy_of_a_sample_is_known_less_well_than_its_time(
         assert width(energy) > width(cell["step_s"])
     text = run("predict", "gpt2", "--device", "a100,v100", "--batch", "4").out
     assert text.count("energy (J) is that of the device alone, within ×/÷") == 2
+
+
+@pytest.mark.parametrize("model", ["qwen2.5-1.5b", "opt-1.3b"])
+def test_joules_are_told_where_the_screen_has_no_room_for_their_column(
+    model: str, run: Callable[..., Outcome]
+) -> None:
+    asked = ("predict", model, "--task", "infer", "--device", "l4", "--batch", "1")
+    (cell,) = json.loads(run(*asked, "--json").out)["cells"]
+    text = run(*asked).out
+    assert " J/" not in text.split("energy")[0]
+    assert f"energy: {format_significant(cell['energy_j_per_sample'])} J/token" in text
 
 
 def test_a_planned_energy_has_the_interval_of_a_predicted_one() -> None:

@@ -71,9 +71,15 @@ def find_device(catalog: Catalog, name: str) -> Device:
 
 
 def variant_note(catalog: Catalog, name: str, device: Device) -> str:
-    """That a name means several devices, one of which was taken; empty where it means one."""
+    """That a name means several devices, or leaves out which, and what was taken; else empty."""
     others = [one.name for one in find_devices(catalog, name) if one.name != device.name]
-    return f"{name} is taken as {device.name} (others: {', '.join(others)})" if others else ""
+    if others:
+        return f"{name} is taken as {device.name} (others: {', '.join(others)})"
+    for row in read_rows("device_remarks.csv"):
+        is_said = re.search(row["said_by"], name, re.IGNORECASE)
+        if not is_said and re.fullmatch(row["pattern"], device.name):
+            return f"{name} is taken as {device.name}: {row['remark']}"
+    return ""
 
 
 def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:

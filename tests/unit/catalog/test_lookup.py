@@ -5,7 +5,13 @@ import re
 import pytest
 
 from paceline.catalog.load import load_catalog
-from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
+from paceline.catalog.lookup import (
+    find_device,
+    find_devices,
+    find_offer,
+    parse_device_count,
+    variant_note,
+)
 from paceline.errors import InvalidInputError, UnknownNameError
 
 CATALOG = load_catalog()
@@ -270,3 +276,31 @@ def test_a_gpu_that_software_sees_is_half_of_its_module(module: str) -> None:
     assert half.name == f"{module} GCD"
     for fact in ("num_sms", "memory_bytes", "memory_bytes_per_s", "l2_bytes", "tdp_w"):
         assert 2 * getattr(half, fact) == getattr(whole, fact)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("MI250X (1 GCD)", "Instinct MI250X GCD"),
+        ("AMD Instinct MI250 (one GCD)", "Instinct MI250 GCD"),
+        ("one GCD of an MI250X", "Instinct MI250X GCD"),
+        ("half an MI250", "Instinct MI250 GCD"),
+        ("MI250X (2 GCDs)", "Instinct MI250X"),
+    ],
+)
+def test_one_of_two_dies_is_not_taken_for_the_module(name: str, device: str) -> None:
+    assert find_device(CATALOG, name).name == device
+
+
+def test_a_die_that_is_in_no_table_is_refused() -> None:
+    with pytest.raises(UnknownNameError):
+        find_device(CATALOG, "MI300X (1 GCD)")
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"), [("MI250X", "MI250X GCD"), ("orin nano 8gb", "Jetson Orin Nano Super")]
+)
+def test_what_a_name_leaves_open_is_told_with_what_was_taken(name: str, plain: str) -> None:
+    device = find_device(CATALOG, name)
+    assert device.name in variant_note(CATALOG, name, device)
+    assert not variant_note(CATALOG, plain, find_device(CATALOG, plain))

@@ -11,6 +11,7 @@ from paceline.parallelism.strategy.complexity import (
     RANK_OF_KIND,
     complexity,
     kinds_in,
+    kinds_mask,
     kinds_of,
 )
 from paceline.parallelism.strategy.strategy import Strategy
@@ -165,6 +166,18 @@ def test_parts_of_short_sequences_are_not_cut_where_tensor_ranks_are_as_fast(
     point = curve("qwen2.5-14b", (count,), seq=4096, on=place, batch=rule).points[0]
     assert Strategy.parse(point.strategy).size("cp") == 1
     assert complexity([kinds_of(Strategy.parse(point.strategy))])[0] <= RANK_OF_KIND["tp"]
+
+
+@pytest.mark.parametrize(("model", "count", "items"), [("yi-34b", 64, 512), ("gemma-2-9b", 32, 64)])
+def test_cut_sequences_do_not_stand_beside_stages_where_tensor_ranks_or_shards_do(
+    model: str, count: int, items: int
+) -> None:
+    """Several ways to share a model err more, and 4,096 tokens are a short sequence."""
+    place = cluster(device="A100 SXM4 80GB", inside="dgx-a100", between="aws-p4d")
+    found = curve(model, (count,), seq=4096, on=place, batch=BatchRule(global_batch=items))
+    kinds = kinds_of(Strategy.parse(found.points[0].strategy))
+    assert "cp" not in kinds_in(kinds)
+    assert complexity([kinds])[0] <= complexity([kinds_mask("tp", "pp")])[0]
 
 
 def test_stages_in_pieces_do_not_stand_before_what_is_as_fast() -> None:

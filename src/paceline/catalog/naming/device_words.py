@@ -44,6 +44,8 @@ _DECORATION = pattern(
 _FORM = pattern(r"\b(sxm|pcie)\d?\b", re.IGNORECASE)
 _MOBILE = pattern(r"\bmobile( / max-q)?\b|\bnotebook\b", re.IGNORECASE)
 _LAPTOP = pattern(r"\b(laptop|max-?q)\b", re.IGNORECASE)
+#: One of several dies is not their module.
+_DIE = pattern(r"\bgcds?\b", re.IGNORECASE)
 #: A slice of a device is not that device.
 _SLICE = pattern(r"\bmig\b|\b\d+g\.\d+gb\b|\bvgpu\b|\b[cd]px\b|\bnps[248]\b", re.IGNORECASE)
 #: Two memory sizes are the same if they differ by less: vendors round, drivers subtract.
@@ -131,7 +133,7 @@ def _undecorated(name: str) -> Iterator[str]:
 
 
 def holds(device: Device, name: str) -> bool:
-    """Whether a device is what the words of ``name`` say: its maker, form, memory, laptop or not.
+    """Whether a device is what the words of ``name`` say: its maker, form, memory, laptop, die.
 
     Words that name no such thing hold for every device.
     """
@@ -142,7 +144,7 @@ def holds(device: Device, name: str) -> bool:
         _is_made_so(device, words)
         and all(form in device.form_factor.lower() for form in forms)
         and (not sizes or any(has_memory(device, size) for size in sizes))
-        and bool(_LAPTOP.search(words)) == bool(_LAPTOP.search(device.name))
+        and all(bool(one.search(words)) == bool(one.search(device.name)) for one in (_LAPTOP, _DIE))
     )
 
 

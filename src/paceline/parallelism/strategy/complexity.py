@@ -27,9 +27,10 @@ RANK_OF_KIND: dict[StrategyKind, int] = {
     "dp": 0, "fsdp": 1, "recompute": 2, "offload": 2, "tp": 3, "pp": 4, "cp": 5, "ep": 5,
     "interleaved": 7,
 }  # fmt: skip
-#: Kinds that are written into the model; several of them at once rank above each alone.
+#: Kinds that are written into the model. Two of them at once rank above each alone, cut sequences
+#: beside another like a schedule that cuts stages, and more than two above that.
 _MODEL_KINDS: tuple[StrategyKind, ...] = ("tp", "pp", "cp", "ep")
-_RANK_OF_SEVERAL = 6
+_RANK_OF_TWO, _RANK_OF_CUT, _RANK_OF_MORE = 6, 7, 8
 
 
 def kinds_mask(*kinds: StrategyKind) -> int:
@@ -75,16 +76,30 @@ def kinds_of(strategy: Strategy) -> int:
 def complexity(masks: npt.ArrayLike) -> IntArray:
     """Rank of strategies by their kinds, of the shape of the masks; simpler ones are lower.
 
-    dp, fsdp, with recomputation, tensor parallel, pipeline, context or expert parallel, several of
-    them, and schedules that cut stages or backward into pieces.
+    dp, fsdp, with recomputation, tensor parallel, pipeline, context or expert parallel, two of
+    them, context parallel beside another or schedules that cut stages or backward into pieces, and
+    three or more of them.
 
-    >>> texts = ("dp8", "dp8+zero3", "dp8+zero3+recompute-block", "dp4.tp2", "dp4.pp2", "dp2.cp4")
+    >>> texts = ("dp8", "dp8+zero3", "dp8+zero3+recompute-block", "dp4.tp2", "dp4.pp2", "dp2.cp4",
+    ...     "pp2.dp2.tp2", "pp2.dp2.cp2", "pp2.tp2.cp2")
     >>> complexity([kinds_of(Strategy.parse(text)) for text in texts]).tolist()
-    [0, 1, 2, 3, 4, 5]
+    [0, 1, 2, 3, 4, 5, 6, 7, 8]
     """
     mask = np.asarray(masks, dtype=np.int64)
     rank = np.zeros_like(mask)
     for kind, of_kind in RANK_OF_KIND.items():
         rank = np.where(mask & kinds_mask(kind), np.maximum(rank, of_kind), rank)
-    several = sum((mask & kinds_mask(kind) > 0).astype(np.int64) for kind in _MODEL_KINDS) > 1
-    return np.asarray(np.where(several, np.maximum(rank, _RANK_OF_SEVERAL), rank))
+    several = num_splits(mask & kinds_mask(*_MODEL_KINDS))
+    of_two = np.where(mask & kinds_mask("cp"), _RANK_OF_CUT, _RANK_OF_TWO)
+    of_several = np.select([several > 2, several == 2], [_RANK_OF_MORE, of_two], 0)
+    return np.asarray(np.maximum(rank, of_several))
+
+
+def num_splits(masks: npt.ArrayLike) -> IntArray:
+    """How many of the kinds that share a model's computation strategies have, schedules with them.
+
+    >>> num_splits([kinds_of(Strategy.parse(text)) for text in ("dp8+zero3", "pp2.dp2.tp2")])
+    array([0, 2])
+    """
+    mask, split = np.asarray(masks, dtype=np.int64), (*_MODEL_KINDS, "interleaved")
+    return np.asarray(sum((mask & kinds_mask(kind) > 0).astype(np.int64) for kind in split))

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing
-from paceline.model.graph.graph import IntArray
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import at_count, does_not_fit
 from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import microbatch_sizes
 from paceline.parallelism.steps import Steps
-from paceline.parallelism.strategy.complexity import RANK_OF_KIND, complexity, kinds_of
+from paceline.parallelism.strategy.complexity import complexity, kinds_of, num_splits
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
@@ -41,16 +42,27 @@ from paceline.values import dataclass
 
 #: Best strategies of a search that are compared as stated ones, of each rank of complexity.
 _NUM_SEARCHED = 2
-#: A simpler strategy wins unless another is faster by more than its doubt: at a chance of 2 in 3,
-#: beyond what ways to share a model err apart and, twice 0.058, the own parts of two steps do.
-#: One way that shares it is held against replicas, or two against each other.
-_SAME_FRAC, _SAME_SPLIT_FRAC = (
-    math.exp(STATED_Z * math.hypot(num_split**0.5 * STRATEGY_LOG_SIGMA, 0.082))
-    for num_split in (1, 2)
-)
 #: Share of a step that waits for other devices from which other strategies are looked for.
 _WAITING_FRAC = 1 / 3
 _NO_LINK = "devices or nodes have no link with each other"
+
+
+def _same_frac(num_ways: npt.ArrayLike) -> FloatArray:
+    """Steps that differ by less than this factor are called the same: the simpler one wins.
+
+    At a chance of 2 in 3, beyond what ways to share a model err apart, each by itself, and, twice
+    0.058, the own parts of two steps do. Replicas that exchange are one way.
+
+    Args:
+        num_ways: Of both strategies together.
+    """
+    log_sigma = np.hypot(np.sqrt(np.maximum(num_ways, 1)) * STRATEGY_LOG_SIGMA, 0.082)
+    return np.asarray(np.exp(STATED_Z * log_sigma))
+
+
+#: Ways of two strategies beyond which none is looked for.
+_MOST_WAYS = 6
+_SAME_FRAC = float(_same_frac(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,10 +430,11 @@ def _faster(replicas: _Found, shared: _Found) -> _Found:
     """The more complex of two, if the simpler does not work or is slower by more than doubt."""
     if not isinstance(replicas, CountedStep):
         return shared
-    is_faster = isinstance(shared, CountedStep) and (
-        shared.items_per_s > _SAME_FRAC * replicas.items_per_s
-    )
-    return shared if is_faster else replicas
+    if not isinstance(shared, CountedStep):
+        return replicas
+    ways = num_splits([kinds_of(Strategy.parse(one.strategy)) for one in (replicas, shared)])
+    same = float(_same_frac(ways.sum()))
+    return shared if shared.items_per_s > same * replicas.items_per_s else replicas
 
 
 def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _Found:
@@ -430,16 +443,16 @@ def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _
     try:
         jobs, steps = search.best(
             num_devices=count, global_batch=rejected.global_batch, num_best=_NUM_SEARCHED,
-            same_factor=_SAME_SPLIT_FRAC,
+            same_factor=float(_same_frac(_MOST_WAYS)),
         )  # fmt: skip
     except (DoesNotFitError, InvalidInputError) as error:
         reason = str(error) if rejected.is_too_large else rejected.reason
         return _Rejected(count=count, reason=reason)
     if not jobs:
         return _Rejected(count=count, reason=rejected.reason)
-    ranks = complexity([kinds_of(job.strategy) for job in jobs])
-    splits = ranks > RANK_OF_KIND["recompute"]
-    same = np.where(splits & splits[np.argmin(steps.step_s)], _SAME_SPLIT_FRAC, _SAME_FRAC)
+    kinds = [kinds_of(job.strategy) for job in jobs]
+    ranks, ways = complexity(kinds), num_splits(kinds)
+    same = _same_frac(ways + ways[np.argmin(steps.step_s)])
     is_same = steps.step_s <= same * steps.step_s.min()
     row = int(np.lexsort((steps.step_s, np.where(is_same, ranks, np.inf)))[0])
     if not math.isfinite(steps.step_s[row]):

@@ -401,6 +401,8 @@ def _supported(
         support = newest_support(device, framework=goal.software)
         if support is None and axes.takes_unreleased:
             support = unreleased_support(device, framework=goal.software)
+            if support is not None and stated is not None and stated.is_portable:
+                support = replace(support, assumption="")  # No release of the framework is asked.
         if support is None:
             reason = why_unmodelled(device, framework=goal.software)
             unanswered.append(UnansweredDevice(device=device.name, reason=reason))

@@ -273,7 +273,8 @@ def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str
     shown = "\n\n".join(text_table(table, width=width) for table in tables)
     notes = _reasons(cells)
     if not _has_counts(cells):
-        notes += [*labelled("memory", (_memory_words(grid, cells),), width), _energy_note(cells)]
+        energy = _energy_note(cells) if _ENERGY in shown else _energy_words(grid, cells)
+        notes += [*labelled("memory", (_memory_words(grid, cells),), width), energy]
     return "\n".join((_device_title(cells), shown, *filter(None, notes)))
 
 
@@ -349,6 +350,10 @@ def _rough_words(cells: Sequence[GridCell]) -> list[str]:
     ]
 
 
+#: How the column of joules begins.
+_ENERGY = " J/"
+
+
 def _energy_note(cells: Sequence[GridCell]) -> str:
     """How sure the column of joules is, in words; empty without one."""
     known = [one for one in (c.energy_interval_j_per_sample for c in cells) if one is not None]
@@ -357,6 +362,14 @@ def _energy_note(cells: Sequence[GridCell]) -> str:
     least, most = (pick(one.high / one.mid for one in known) for pick in (min, max))
     factors = " to ".join(dict.fromkeys((f"{least:.1f}", f"{most:.1f}")))
     return f"energy (J) is that of the device alone, within ×/÷ {factors} in four of five cases"
+
+
+def _energy_words(grid: PredictionGrid, cells: Sequence[GridCell]) -> str:
+    """The joules themselves where the screen has no room for their column; empty without one."""
+    note, unit = _energy_note(cells), grid.sample_unit.removesuffix("s")
+    known = [one for one in cells if one.energy_j_per_sample is not None]
+    each = [f"{_energy(one)} J/{unit} at batch {one.batch_per_device}" for one in known[-1:]]
+    return note.replace("energy (J) is", f"energy: {''.join(each)},")
 
 
 def _unanswered(grid: PredictionGrid, width: int) -> str:

@@ -16,7 +16,7 @@ from paceline.reporting.figures import (
 )
 from paceline.reporting.tables import ABSENT, Table, continued_table, header, markdown_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_duration, format_percent
+from paceline.units import format_duration, format_percent, format_usd
 
 _LOSSES = {
     "collective": "communication",
@@ -59,12 +59,17 @@ def scaling_markdown(
 
 
 def scaling_table(curve: ScalingCurve, rate: ItemRate) -> Table:
-    """One row per device count, with an efficiency where counts are compared."""
+    """One row per device count, with an efficiency where counts are compared.
+
+    Without an amount of work the cost is that of a million units.
+    """
     compares = _compares(curve)
+    has_work = any(point.time_s is not None for point in curve.points)
+    spent = "time > | cost USD >" if has_work else f"USD per M {rate.unit} >"
     efficiency = " | efficiency >" if compares else ""
     return Table(
         columns=header(
-            f"devices > | strategy | batch > | {rate.unit}/s >{efficiency} | time > | cost USD >"
+            f"devices > | strategy | batch > | {rate.unit}/s >{efficiency} | {spent}"
             " | memory > | exposed comm. > | lost to"
         ),
         rows=tuple(
@@ -74,8 +79,7 @@ def scaling_table(curve: ScalingCurve, rate: ItemRate) -> Table:
                 str(point.global_batch),
                 _rate(point, rate),
                 *((format_percent(point.efficiency_frac),) if compares else ()),
-                _or_absent(duration_range, point.time_interval_s),
-                _or_absent(usd_range, point.cost_interval_usd),
+                *(_spent(point) if has_work else (_per_million(point, rate),)),
                 memory_range(point.memory_interval_bytes),
                 format_duration(point.exposed_communication_s),
                 str(point.limit),
@@ -83,6 +87,20 @@ def scaling_table(curve: ScalingCurve, rate: ItemRate) -> Table:
             for point in curve.points
         ),
     )
+
+
+def _spent(point: ScalingPoint) -> tuple[str, str]:
+    """Time and cost of the job."""
+    return (
+        _or_absent(duration_range, point.time_interval_s),
+        _or_absent(usd_range, point.cost_interval_usd),
+    )
+
+
+def _per_million(point: ScalingPoint, rate: ItemRate) -> str:
+    """What a million units cost."""
+    usd = point.usd_per_million_items
+    return ABSENT if usd is None else format_usd(usd / rate.per_item)
 
 
 def _devices(counts: Sequence[str]) -> str:
@@ -101,7 +119,11 @@ def _lost_to(curve: ScalingCurve) -> list[str]:
         if point.limit != "nothing":
             counts.setdefault(_LOSSES[point.limit], []).append(f"{point.count:,}")
     if not _compares(curve):
-        return list(counts)
+        (point,) = curve.points
+        share = format_percent(point.exposed_communication_s / point.step_s)
+        return [
+            f"{what}, {share} of the step" if what == "communication" else what for what in counts
+        ]
     return [f"{what} at {_devices(same)}" for what, same in counts.items()]
 
 
