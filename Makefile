@@ -44,9 +44,12 @@ test-kernels: $(TEST_VENV)/.paceline  ## Laws that kernels reach again, by those
 	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest -p no:hypothesispytest \
 		-m "kernels and $(USUAL)" $(NUMERIC)
 
+# With assertions as written: each process would rewrite those of all tests, to tell what they compared.
+# What fails runs again with them rewritten, and fails all the same.
 pytest: $(TEST_VENV)/.paceline
-	@$(TEST_PYTHON) -m compileall -q src tools
-	$(TEST_PYTHON) -m pytest $(USUALLY)
+	@$(TEST_PYTHON) -m compileall -q src tools tests
+	$(TEST_PYTHON) -m pytest $(USUALLY) --assert=plain || { \
+		$(TEST_PYTHON) -m pytest -m "$(USUAL)" --last-failed --last-failed-no-failures=none; exit 1; }
 
 docs: $(TEST_VENV)/.paceline  ## Write the generated pages of docs/reference again
 	$(TEST_PYTHON) tools/generate_docs.py

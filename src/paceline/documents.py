@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.document_keys import unknown_key
@@ -63,13 +64,15 @@ def validate(kind: type[T], value: Any, *, what: str) -> T:
         ) from None
 
 
+@cache
 def schema_of(kind: type[T]) -> dict[str, Any]:
-    """The JSON schema of one of our dataclasses."""
+    """The JSON schema of one of our dataclasses; made once, so nobody writes into it."""
     whole = _adapter(kind).json_schema()
     definitions = whole["$defs"]
     return {**definitions.pop(kind.__name__), "$defs": definitions}
 
 
+@cache
 def _adapter(kind: type[T]) -> TypeAdapter[tuple[T]]:
     """A validator that refuses unknown keys, NaN and infinity.
 

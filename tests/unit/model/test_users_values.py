@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from traced import worker
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import OpKind, monomials
@@ -49,6 +50,12 @@ def _until_small(x: torch.Tensor) -> torch.Tensor:
     while not (x < 1).all():
         x = x / 2
     return x
+
+
+@pytest.fixture(autouse=True)
+def soon_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop is taken to have no end after as many turns as its numbers would last."""
+    monkeypatch.setattr(worker("torch_tracing.choices"), "_MOST", 500)
 
 
 @pytest.mark.parametrize("before", [_checked, _until_small])
