@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from paceline.document_keys import unknown_key
 from paceline.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -48,11 +45,14 @@ def validate(kind: type[T], value: Any, *, what: str) -> T:
     """
     from pydantic import ValidationError
 
+    asked: Any = kind
     try:
-        return _adapter(kind).validate_json(json.dumps([value], default=_plain), strict=True)[0]
+        text = json.dumps([value], default=_plain)
+        found: T = _adapter(asked).validate_json(text, strict=True)[0]
+        return found
     except ValidationError as error:
         errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
-        if unknown := unknown_key(errors, schema_of(kind), f"the {what}"):
+        if unknown := unknown_key(errors, schema_of(asked), f"the {what}"):
             raise unknown from None
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:]) or "top level"
@@ -65,7 +65,7 @@ def validate(kind: type[T], value: Any, *, what: str) -> T:
 
 
 @cache
-def schema_of(kind: type[T]) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, Any]:
     """The JSON schema of one of our dataclasses; made once, so nobody writes into it."""
     whole = _adapter(kind).json_schema()
     definitions = whole["$defs"]
@@ -73,7 +73,7 @@ def schema_of(kind: type[T]) -> dict[str, Any]:
 
 
 @cache
-def _adapter(kind: type[T]) -> TypeAdapter[tuple[T]]:
+def _adapter(kind: Any) -> Any:
     """A validator that refuses unknown keys, NaN and infinity.
 
     The tuple is there since pydantic takes a configuration for it, and hands it down, but takes
@@ -82,7 +82,7 @@ def _adapter(kind: type[T]) -> TypeAdapter[tuple[T]]:
     from pydantic import ConfigDict, TypeAdapter
 
     config = ConfigDict(extra="forbid", allow_inf_nan=False)
-    return TypeAdapter(tuple[kind], config=config)  # type: ignore[arg-type,valid-type]
+    return TypeAdapter(tuple[kind], config=config)
 
 
 def _refuse_dangerous_events(text: str) -> None:

@@ -51,6 +51,69 @@ def test_a_remembered_result_looks_like_the_real_one(name):
     assert type(first) is type(again)
 
 
+def normed(*shape, dtype=torch.float32, is_training=True):
+    weight = meta(shape[1])
+    return (meta(*shape, dtype=dtype), *[weight] * 4, is_training, 0.1, 1e-5)
+
+
+def taught(*shape, mask=(True, True, True)):
+    weight = meta(shape[1])
+    return (meta(*shape), meta(*shape), *[weight] * 5, True, 1e-5, list(mask))
+
+
+def odd(*shape):
+    """Without gaps but for an extent of one, whose step says nothing."""
+    return torch.empty_strided(shape, (1, 7, *[1] * (len(shape) - 2)), device="meta")
+
+
+#: Of one operator: two whose shapes differ and whose results are alike, and others beside them.
+ALIKE = {
+    "sum": (aten.add.Tensor, [(meta(4, 6), meta(4, 6)), (meta(2, 3, 5), meta(2, 3, 5))]),
+    "sum of two types": (
+        aten.add.Tensor,
+        [(meta(3, 2), meta(3, 2, dtype=torch.bfloat16)), (meta(4), meta(4, dtype=torch.bfloat16)),
+         (meta(3, 2, dtype=torch.bfloat16), meta(3, 2, dtype=torch.bfloat16))],
+    ),
+    "comparison": (aten.gt.Tensor, [(meta(4), meta(4)), (meta(5, 2), meta(5, 2))]),
+    "broadcast": (aten.mul.Tensor, [(meta(4), meta(4)), (meta(4, 1), meta(1, 6))]),
+    "transposed": (aten.relu.default, [(meta(4, 6),), (meta(4, 6).t(),), (meta(3, 2),)]),
+    "a step of one": (aten.relu.default, [(meta(4, 1),), (odd(4, 1),), (meta(1, 4),)]),
+    "nothing": (aten.relu.default, [(meta(4, 6),), (meta(0, 6),)]),
+    "whole numbers": (
+        aten.add.Scalar,
+        [(meta(4, dtype=torch.int64), 1), (meta(5, dtype=torch.int64), 1.5), (meta(6), 1)],
+    ),
+    "norm": (
+        aten.native_batch_norm.default,
+        [normed(2, 8, 5, 5), normed(3, 8, 7, 4), normed(2, 6, 5, 5), normed(4, 8),
+         normed(2, 8, 5, 5, dtype=torch.bfloat16), normed(2, 8, 5, 5, is_training=False)],
+    ),
+    "gradients of a norm": (
+        aten.native_batch_norm_backward.default,
+        [taught(2, 8, 5, 5), taught(3, 8, 7, 4), taught(2, 6, 5, 5),
+         taught(2, 8, 5, 5, mask=(True, False, False)),
+         taught(2, 8, 5, 5, mask=(False, True, True))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_is_remembered_of_one_shape_is_true_of_others(name):
+    func, asked = ALIKE[name]
+    results = worker("torch_tracing.results").Results()
+    for args in [*asked, *asked]:
+        assert described(results.call(func, args, {})) == described(func(*args))
+
+
+@pytest.mark.parametrize("name", ["sum", "comparison", "norm", "gradients of a norm"])
+def test_another_shape_is_not_asked_for_again(name):
+    func, (one, other, *_) = ALIKE[name]
+    results = worker("torch_tracing.results").Results()
+    results.call(func, one, {})
+    results.call(func, other, {})
+    assert len(results._known) == 1
+
+
 def test_a_remembered_result_is_a_new_tensor():
     results, x = worker("torch_tracing.results").Results(), meta(3, 3)
     made = [results.call(aten.relu.default, (x,), {}) for _ in range(3)]

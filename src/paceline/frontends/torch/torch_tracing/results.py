@@ -2,7 +2,9 @@
 
 Standard library and torch only. Most of a trace is spent in PyTorch's Python code for the shapes
 of results, again and again for layers that are the same. An operator that neither writes into its
-arguments nor returns a view of them returns, for the same shapes and settings, the same shapes.
+arguments nor returns a view of them returns, for the same shapes and settings, the same shapes. One
+that works element by element (so PyTorch marks it) on tensors that lie alike returns such a tensor,
+of whatever shape they are; so does a norm of channels, with figures of each channel beside it.
 """
 
 import torch
@@ -10,6 +12,15 @@ import torch
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SETTINGS = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout,
              torch.memory_format)  # fmt: skip
+
+
+#: Results like the first argument, with figures that only follow the number of channels.
+_NORMS = (
+    torch.ops.aten.native_batch_norm.default,
+    torch.ops.aten.native_batch_norm_backward.default,
+)
+#: In place of a shape and steps: those of the first argument.
+_FIRST = (None, None)
 
 
 class NotKnowable(Exception):
@@ -21,27 +32,38 @@ class Results:
 
     def __init__(self):
         self._known = {}
-        self._is_functional = {}
+        self._keys = {}
 
     def call(self, func, args, kwargs):
         """What ``func`` returns: made again if it is known, else asked for."""
-        functional = self._is_functional.get(func)
-        if functional is None:
-            functional = self._is_functional[func] = is_functional(func)
-        if not functional:
-            return func(*args, **kwargs)
-        try:
-            key = (func, _key(args), _key(kwargs.items()) if kwargs else ())
-        except NotKnowable:
-            return func(*args, **kwargs)
-        recipe = self._known.get(key)
-        if recipe is not None:
-            return _made(recipe)
-        result = func(*args, **kwargs)
-        recipe = _recipe(result, _storages(args))
-        if recipe is not None:
-            self._known[key] = recipe
-        return result
+        keys = self._keys.get(func)
+        if keys is None:
+            keys = self._keys[func] = _keys_of(func)
+        for of_arguments in keys:
+            try:
+                key = (func, of_arguments(args), _key(kwargs.items()) if kwargs else ())
+            except NotKnowable:
+                continue
+            recipe = self._known.get(key)
+            if recipe is not None:
+                return _made(recipe, args)
+            result = func(*args, **kwargs)
+            recipe = _recipe(result, _storages(args))
+            if recipe is not None and of_arguments is not _key:
+                recipe = _like_first(recipe, args[0], all_are=of_arguments is _key_of_elements)
+            if recipe is not None:
+                self._known[key] = recipe
+            return result
+        return func(*args, **kwargs)
+
+
+def _keys_of(func):
+    """How arguments are told apart, the coarsest first; none where results are not remembered."""
+    if not is_functional(func):
+        return ()
+    if func in _NORMS:
+        return (_key_of_channels, _key)
+    return (_key_of_elements, _key) if torch.Tag.pointwise in func.tags else (_key,)
 
 
 def is_functional(func):
@@ -58,6 +80,43 @@ def is_functional(func):
 
 def _key(values):
     return tuple([_part(value) for value in values])
+
+
+def _key_of_elements(args):
+    """Types and settings, where all tensors have the shape and the steps of the first."""
+    first = _packed(args)
+    return tuple([_alike(first, value, None) for value in args])
+
+
+def _key_of_channels(args):
+    """The same, and the shapes of the other tensors, which have an element a channel."""
+    first = _packed(args)
+    return (first.shape[1:2], *[_alike(first, value, _part) for value in args])
+
+
+def _packed(args):
+    """The first argument, a tensor whose elements lie without gaps in the order of its extents."""
+    first = args[0] if args else None
+    if type(first) not in _PLAIN or not first.numel():
+        raise NotKnowable
+    expected = 1
+    for extent, step in zip(reversed(first.shape), reversed(first.stride())):
+        if step != expected:
+            raise NotKnowable
+        expected *= extent
+    return first
+
+
+def _alike(first, value, otherwise):
+    """What tells a value from others, of a tensor like the first its type alone."""
+    if type(value) not in _PLAIN:
+        return _part(value)
+    shape, steps, dtype = _part(value)
+    if shape == first.shape and steps == first.stride():
+        return dtype
+    if otherwise is None:
+        raise NotKnowable
+    return otherwise(value)
 
 
 def _part(value):
@@ -99,6 +158,15 @@ def _recipe(result, taken):
     return type(result), parts
 
 
+def _like_first(recipe, first, *, all_are):
+    """The recipe for first arguments of all shapes; None if results are not like the first."""
+    kind, parts = recipe
+    like = (first.shape, first.stride())
+    told = [part if part is None or part[:2] != like else (*_FIRST, part[2]) for part in parts]
+    asked = told if all_are else told[:1]
+    return (kind, told) if all(one and one[:2] == _FIRST for one in asked) else None
+
+
 def _is_plain(tensor):
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided
 
@@ -113,11 +181,13 @@ def _num_bytes(tensor):
     return (last + 1) * tensor.element_size()
 
 
-def _made(recipe):
+def _made(recipe, args):
     kind, parts = recipe
-    made = [None if part is None else _empty(*part) for part in parts]
+    made = [None if part is None else _empty(*part, args) for part in parts]
     return made[0] if issubclass(kind, torch.Tensor) else kind(made)
 
 
-def _empty(shape, strides, dtype):
+def _empty(shape, strides, dtype, args):
+    if shape is None:
+        shape, strides = args[0].shape, args[0].stride()
     return torch.ops.aten.empty_strided.default(shape, strides, dtype=dtype, device="meta")
