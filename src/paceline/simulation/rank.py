@@ -150,8 +150,17 @@ class RankPasses:
 
     def idle_bytes(self, one: Pass) -> float:
         """Weights of the networks that wait in memory while a pass runs."""
-        networks = {p.network: self.lowered[p.name].parameter_bytes for p in self.workload.passes}
-        return sum(held for network, held in networks.items() if network != one.network)
+        return sum(held for network, held in self._networks().items() if network != one.network)
+
+    @property
+    def beside_bytes(self) -> float:
+        """Weights of other networks that an answer takes, such as encoders of its text."""
+        is_answer = self.workload.task == "infer"
+        return sum(held for network, held in self._networks().items() if network and is_answer)
+
+    def _networks(self) -> dict[str, float]:
+        """Weights by network, the model's own without a name."""
+        return {p.network: self.lowered[p.name].parameter_bytes for p in self.workload.passes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -251,7 +260,7 @@ def _steps_of(
             "power_w": columns["energy_j"] / columns["step_s"],
             "device_log_sigma": columns["log_sigma"],
             "knowledge": np.repeat(found[0].knowledge, num_points),
-            "parameter_bytes": largest.parameter_bytes / passes.stages,
+            "parameter_bytes": largest.parameter_bytes / passes.stages + passes.beside_bytes,
             "optimizer_state_bytes": largest.optimizer_state_bytes,
             "adapter_bytes": passes.adapter_bytes,
             "reasons": np.repeat(np.array(reasons, dtype=object), num_points),

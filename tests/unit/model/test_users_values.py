@@ -190,3 +190,34 @@ def test_an_example_with_edges_is_one_graph_and_a_batch_so_many(
     products = ops.flop[ops.kind == OpKind.MATMUL].sum(axis=0)
     for graphs in (1, 4):
         assert products @ monomials(graphs, 1)[0] == 2 * graphs * 30 * 16 * 8
+
+
+class _Seen:
+    """A convolution over items of some extents, and nothing that says what they are."""
+
+    def __init__(self, convolution: nn.Module, extents: tuple[int, ...]) -> None:
+        self.model, self._extents = convolution, extents
+
+    def inputs(self, batch: int) -> torch.Tensor:
+        return torch.randn(batch, *self._extents)
+
+    def loss(self, output: torch.Tensor, _inputs: torch.Tensor) -> torch.Tensor:
+        return output.sum()
+
+
+@pytest.mark.parametrize(
+    ("convolution", "extents", "unit"),
+    [
+        (nn.Conv2d(1, 4, 3), (1, 48, 64), "images"),
+        (nn.Conv3d(3, 4, 3), (3, 8, 32, 32), "clips"),
+        (nn.Conv3d(1, 4, 3), (1, 32, 32, 16), "volumes"),
+        (nn.Conv2d(8, 4, 3), (8, 48, 64), "samples"),
+        (nn.Linear(8, 4), (8,), "samples"),
+    ],
+)  # fmt: skip
+def test_an_item_of_ones_own_is_called_by_its_extents(
+    convolution: nn.Module, extents: tuple[int, ...], unit: str
+) -> None:
+    workload = load_workload(_Seen(convolution, extents))
+    assert workload.sample_unit == unit
+    assert (unit == "samples") == ("×" not in workload.input_description)

@@ -9,6 +9,8 @@ from torch import nn
 #: Sides of pictures, samples of signals, and frames, heights and widths of volumes: usual first.
 _SIDES = (224, 32, 28, 64, 96, 128, 256, 299, 384, 512)
 _SAMPLES = (16000, 8000, 4096, 1024, 784, 512, 256, 128)
+#: Channels of what is seen, those of colours among them, and the least side of a picture.
+_CHANNELS, _COLOURS, _LEAST_SIDE = (1, 3, 4), 3, 16
 _VOLUMES = ((16, 112, 112), (64, 64, 64), (32, 32, 32), (128, 128, 128))
 
 
@@ -74,3 +76,22 @@ def _takes(model, shape):
     finally:
         model.train(was_training)
     return True
+
+
+def extents_words(tensors):
+    """What inputs of four or five extents are, by the first that has numbers; empty for others.
+
+    Three channels of five extents are those of a clip's frames, before or behind their number.
+    """
+    first = next((one for one in tensors if one.is_floating_point()), None)
+    sizes = () if first is None else tuple(int(size) for size in first.shape[1:])
+    extents = "×".join(map(str, sizes[-2:]))
+    if len(sizes) == 3 and sizes[0] in _CHANNELS and min(sizes[1:]) >= _LEAST_SIDE:
+        return "pictures of " + extents
+    if len(sizes) != 4:
+        return ""
+    if _COLOURS in sizes[:2]:
+        num_frames = sizes[1] if sizes[0] == _COLOURS else sizes[0]
+        return "%d frames of %s" % (num_frames, extents)
+    is_volume = sizes[0] in _CHANNELS and min(sizes[1:]) >= _LEAST_SIDE
+    return "volumes of " + "×".join(map(str, sizes[1:])) if is_volume else ""

@@ -11,7 +11,7 @@ import json
 import torch
 import torch.nn.functional as F
 from torch_entries.building import as_workload, build, optimizers_of
-from torch_entries.guesses import guessed
+from torch_entries.guesses import extents_words, guessed
 from torch_entries.made_models import OtherFramework, check_other, imported, raise_other
 from torch_entries.request_errors import RequestError, of_size
 from torch_networks import zoo
@@ -160,6 +160,14 @@ class _UserSubject(Subject):
         with torch.device("meta"):
             made = make(batch, seq) if self.has_seq else make(batch)
         return on_meta(made)
+
+    def input_description(self):
+        """As printed; of inputs of the user's own that nobody named, what their extents say."""
+        if self.described or self.kind != "features" or self.has_seq or self.shape is not None:
+            return super().input_description()
+        with pretended() if self.pretends else contextlib.nullcontext():
+            tensors = tensors_in(self.inputs(2, 8))
+        return extents_words(tensors) or super().input_description()
 
     def loss(self, output, inputs):
         """The user's loss, or the usual one of the kind of model."""
