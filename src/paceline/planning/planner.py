@@ -276,7 +276,12 @@ def _next_commands(
 ) -> tuple[str, ...]:
     commands = [_deploy_command(search, selection, plan_file)]
     if selection.runner_up is not None:
-        place = search.found.places[search.candidates.place[selection.runner_up]]
+        first, other = (
+            search.found.places[search.candidates.place[row]]
+            for row in (selection.best, selection.runner_up)
+        )
+        is_same = first.device.name == other.device.name
+        name = other.offer.name if is_same else other.device.name
         job = shlex.quote(asked_as or search.workload.name)
-        commands.append(f'paceline plan {job} … --why-not "{place.device.name}"')
+        commands.append(f'paceline plan {job} … --why-not "{name}"')
     return tuple(commands)

@@ -13,6 +13,7 @@ from paceline.units import (
     counted_name,
     duration_scale,
     format_count,
+    format_duration,
     format_significant,
     format_usd,
 )
@@ -54,13 +55,22 @@ class ItemRate:
         return Interval(low=low, mid=mid, high=high)
 
 
+#: Ends of an interval that differ by such a factor have units of their own.
+_FAR_APART = 100.0
+
+
 def duration_range(seconds: Interval) -> str:
-    """A duration with its interval, all in one unit.
+    """A duration with its interval, all in one unit unless they lie far apart.
 
     >>> duration_range(Interval(low=48240, mid=54360, high=61200))
     '15.1 h (13–17)'
+    >>> duration_range(Interval(low=0.462, mid=62.4, high=378))
+    '1.04 min (462 ms–6.3 min)'
     """
     scale_s, unit = duration_scale(seconds.mid)
+    if seconds.low > 0 and seconds.high > _FAR_APART * seconds.low:
+        ends = (format_duration(end, 2) for end in (seconds.low, seconds.high))
+        return f"{format_duration(seconds.mid)} ({'–'.join(ends)})"
     mid = format_significant(seconds.mid / scale_s)
     return f"{mid} {unit}{_bounds(seconds, scale_s)}"
 

@@ -26,7 +26,7 @@ from paceline.planning.search.choices import strategy_of
 from paceline.planning.search.evaluation import MATTERS_FRAC, hour_value_usd
 from paceline.planning.search.preference import Standing, better_chance, competing, what_matters
 from paceline.planning.search.script import within
-from paceline.planning.search.selection import select
+from paceline.planning.search.selection import second_axis, select
 from paceline.prediction.uncertainty.normal import normal_cdf
 
 TODAY = date(2026, 11, 20)
@@ -108,6 +108,21 @@ def test_an_offer_stands_first_that_is_as_good_as_the_best_in_two_of_three_world
     assert (chosen.toss_up is not None) == (own < STATED_CHANCE and others.any())
     if chosen.toss_up is not None:
         assert standing.price_list[chosen.toss_up] != standing.price_list[chosen.best]
+
+
+@pytest.mark.parametrize("name", ["gpt2-xl", "vit_b_16"])
+def test_the_fastest_of_a_service_is_the_cheapest_that_is_as_fast(name):
+    """Replicas that nobody needs shorten an answer by no twentieth."""
+    question = resolve_question(
+        load_workload(name, task="infer"), Goal(max_devices=64), Work(requests_per_s=2.0),
+        today=TODAY, options=OPTIONS,
+    )  # fmt: skip
+    search = run_search(question, catalog())
+    last, rows = select(search).listed[-1], competing(search, search.is_feasible)
+    second = second_axis(search)
+    as_fast = rows[second[rows] <= second[rows].min() / 0.95]
+    assert last in as_fast
+    assert search.objective[last] <= search.objective[as_fast].min() * (1.0 + 1e-9)
 
 
 def test_draws_have_the_spreads_and_the_common_parts_of_the_rule():

@@ -191,3 +191,24 @@ def test_a_price_of_ones_own_is_certain_whether_or_not_one_is_known(term) -> Non
         assert (terms.usd_per_hour, terms.price_log_sigma) == (3.0, 0.0)
         assert "the price is yours" in terms.assumptions
         assert not any(note.startswith("price seen") for note in terms.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("beside", "left_out"),
+    [
+        ({}, ["storage and traffic not counted"]),
+        ({"storage_bytes": 1e9}, ["traffic not counted"]),
+        ({"egress_bytes": 1e9}, ["storage not counted"]),
+        ({"storage_bytes": 1e9, "egress_bytes": 1e9}, []),
+    ],
+)
+def test_what_a_bill_leaves_out_is_told(beside: dict[str, float], left_out: list[str]) -> None:
+    terms = RentalTerms(
+        term="on-demand",
+        usd_per_hour=7.2,
+        egress_usd_per_byte=1e-10,
+        storage_usd_per_byte_month=1e-11,
+    )
+    told = price_job(JobDemand(run_s=3600, setup_s=600, **beside), terms).assumptions
+    assert [line for line in told if line.endswith("not counted")] == left_out
+    assert any(line.startswith("10.0 min") for line in told)

@@ -23,7 +23,7 @@ from paceline.planning.places.interruption import (
 )
 from paceline.planning.places.own_machines import OWN
 from paceline.shipped import shipped_rows
-from paceline.units import DAY_S, HOUR_S, format_percent
+from paceline.units import DAY_S, HOUR_S, format_duration, format_percent
 from paceline.values import dataclass
 
 Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
@@ -153,7 +153,7 @@ def price_job(demand: JobDemand, terms: RentalTerms) -> JobPrice:
         paid_s=paid_s,
         used_usd=terms.usd_per_hour * demand.num_nodes * paid_s / HOUR_S,
         run=run,
-        assumptions=terms.assumptions,
+        assumptions=(*terms.assumptions, *_beside_words(demand)),
     )
 
 
@@ -229,6 +229,15 @@ def _run(demand: JobDemand, terms: RentalTerms, rate: float) -> InterruptedRun:
         )
     saving = saving if saving and terms.term == "spot" else Checkpointing(save_s=0.0, restart_s=0.0)
     return interrupted_run(demand.run_s, saving, rate)
+
+
+def _beside_words(demand: JobDemand) -> tuple[str, ...]:
+    """What is paid beside the run, and what nobody stated and is left out."""
+    amounts = {"storage": demand.storage_bytes, "traffic": demand.egress_bytes}
+    absent = [what for what, amount in amounts.items() if not amount]
+    set_up = f"{format_duration(demand.setup_s)} to set up a machine, paid"
+    left_out = f"{' and '.join(absent)} not counted" if absent else ""
+    return tuple(filter(None, (set_up if demand.setup_s else "", left_out)))
 
 
 def _billed_s(run: InterruptedRun, demand: JobDemand, terms: RentalTerms) -> float:

@@ -151,9 +151,13 @@ def standard_margin(constraint: Constraint, rows: Index) -> FloatArray:
 def _distinct(front: Index, search: Search) -> Index:
     """The front without steps that gain less than a twentieth on the second axis.
 
-    Its best end stays, and so does its other end.
+    Its best end stays, and so does its other end; of a service, which runs without end, the
+    cheapest that is as fast as that: replicas that nobody needs are no choice.
     """
     second = second_axis(search)[front]
+    if search.job.amount.samples_per_s is not None:
+        end = int(np.argmax(second <= second[-1] / _STEP_FRAC))
+        front, second = front[: end + 1], second[: end + 1]
     kept = [0]
     for position in range(1, len(front) - 1):
         gains = second[position] < _STEP_FRAC * second[kept[-1]]
