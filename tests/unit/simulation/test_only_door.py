@@ -28,8 +28,8 @@ OWN = ("model", "prediction", "simulation")
 
 def imported(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
-    # A method of the name is no import; the others need not be parsed.
-    named = any(re.search(rf"(?<!\.)\b{name}\b", text) for name in INNER)
+    # What imports none of the names need not be parsed.
+    named = any(re.search(rf"\bimport\b(\s*\([^()]*|.*)\b{name}\b", text) for name in INNER)
     for node in ast.walk(ast.parse(text if named else "")):
         if isinstance(node, ast.ImportFrom):
             yield from (name.name for name in node.names)

@@ -184,12 +184,14 @@ class _Loop:
             requests.prompt_tokens - 1,
         ).tolist()
         self.per_step = batching.tokens_per_step
-        self.waiting: deque[int] | AdapterSlots = deque()
+        #: Who waits for an adapter; None where none does.
+        self.slots: AdapterSlots | None = None
         if batching.held_adapters < batching.num_adapters:
-            self.waiting = AdapterSlots(
+            self.slots = AdapterSlots(
                 len(requests), num_adapters=batching.num_adapters,
                 num_held=batching.held_adapters, load_s=batching.load_s,
             )  # fmt: skip
+        self.waiting: deque[int] | AdapterSlots = deque() if self.slots is None else self.slots
         self.now_s = 0.0
         self.num_steps = 0
         self.num_done = 0
@@ -238,58 +240,55 @@ class _Loop:
 
     def _come(self) -> None:
         """Requests that have come by now wait."""
-        arrival_s, last = self.arrival_s, len(self.arrival_s)
-        while self.next_to_come < last and arrival_s[self.next_to_come] <= self.now_s:
-            self.waiting.append(self.next_to_come)
-            self.next_to_come += 1
-        self.next_s = arrival_s[self.next_to_come] if self.next_to_come < last else math.inf
+        arrival_s, now_s, last = self.arrival_s, self.now_s, len(self.arrival_s)
+        number = self.next_to_come
+        while number < last and arrival_s[number] <= now_s:
+            self.waiting.append(number)
+            number += 1
+        self.next_to_come = number
+        self.next_s = arrival_s[number] if number < last else math.inf
 
     def _chunk(self) -> list[tuple[int, int, int]]:
         """Requests with the token from which they are read in the next step, and how many."""
-        room = self.chunk_tokens
+        room, reading, to_read = self.chunk_tokens, self.reading, self.to_read
         if self.mixes_prompts:
             room -= self.num_running * self.rows
         chunk: list[tuple[int, int, int]] = []
-        for entry in self.reading:
+        for number, start in reading:
             if room <= 0:
                 return chunk
-            number, start = entry
-            count = min(self.to_read[number] - start, room)
+            count = min(to_read[number] - start, room)
             chunk.append((number, start, count))
             room -= count
         while room > 0 and (admitted := self._admitted()) is not None:
             start = self.found[admitted]
-            self.reading.append([admitted, start])
+            reading.append([admitted, start])
             self.held += self.reserved[admitted]
-            count = min(self.to_read[admitted] - start, room)
+            count = min(to_read[admitted] - start, room)
             chunk.append((admitted, start, count))
             room -= count
         return chunk
 
     def _admitted(self) -> int | None:
         """Who has waited longest of those whose adapter may be there, if the cache has room."""
-        waiting = self.waiting
-        if isinstance(waiting, AdapterSlots):
-            number = waiting.first()
-        else:
-            number = waiting[0] if waiting else None
-        if number is None or not self._admits(number):
+        at_once, waiting = self.num_running + len(self.reading), self.waiting
+        if at_once >= self.max_requests or not waiting:
             return None
-        if isinstance(waiting, AdapterSlots):
-            self.now_s += waiting.take(number)
-        else:
+        number = waiting[0] if isinstance(waiting, deque) else waiting.first()
+        if number is None or (at_once and not self._has_room(number)):
+            return None
+        if isinstance(waiting, deque):
             waiting.popleft()
+        else:
+            self.now_s += waiting.take(number)
         return number
 
-    def _admits(self, number: int) -> bool:
-        at_once = self.num_running + len(self.reading)
-        if at_once >= self.max_requests:
-            return False
+    def _has_room(self, number: int) -> bool:
         spare = 0.0
         if self.spares:
             rows = (self.num_running + 1) * self.beams
             spare = min(_SPARE_STEPS * rows, self.cache_tokens / 2.0)
-        return at_once == 0 or self.held + self.reserved[number] + spare <= self.cache_tokens
+        return self.held + self.reserved[number] + spare <= self.cache_tokens
 
     def _read(self, chunk: list[tuple[int, int, int]]) -> None:
         """A step that reads these tokens, and writes beside them where the engine mixes."""
@@ -307,11 +306,13 @@ class _Loop:
         self.now_s += self._hosted_s(step_s, num_written + len(chunk))
         if mixes:
             self._advance(1)
-        for number, _, count in chunk:
-            self.reading[0][1] += count
-            if self.reading[0][1] == self.to_read[number]:
-                self.reading.popleft()
+        reading, to_read = self.reading, self.to_read
+        for number, start, count in chunk:
+            if start + count == to_read[number]:
+                reading.popleft()
                 self._start(number)
+            else:
+                reading[0][1] += count
         if self.grows and self._overflows():
             self._evict()
 
@@ -319,11 +320,12 @@ class _Loop:
         """A prompt is read, and its next token is written."""
         if math.isnan(self.first_s[number]):
             self.first_s[number] = self.now_s
-        left = self.output[number] - self.written[number] - 1
         self.written[number] += 1
+        left = self.output[number] - self.written[number]
         if left == 0:
             self.held -= self.reserved[number]
-            self._let_go(number)
+            if self.slots is not None:
+                self.slots.give(number)
             self._finish(number)
             return
         steps = math.ceil(left / self.per_step)
@@ -352,7 +354,7 @@ class _Loop:
         growth_s = context_s * self.growth / 2.0
         leap_s = self._hosted_s(first_s + growth_s * (count - 1), running)
         gap_s = self.next_s - self.now_s
-        is_open = isinstance(self.waiting, AdapterSlots) or not self.waiting
+        is_open = self.slots is not None or not self.waiting
         if gap_s < count * leap_s and is_open and running < self.max_requests:
             soon = math.ceil(gap_s / self._hosted_s(first_s, running))
             soon_s = self._hosted_s(first_s + growth_s * (soon - 1), running)
@@ -388,15 +390,12 @@ class _Loop:
     def _leave(self, number: int, written: float) -> None:
         """A sequence with so many tokens of an answer runs no more."""
         tokens = self.prompt[number] + self.beams * written
-        self._let_go(number)
+        if self.slots is not None:
+            self.slots.give(number)
         self.num_running -= 1
         self.growth = self.growth - self.pace[number] * self.beams if self.num_running else 0.0
         self.context -= tokens
         self.held -= tokens
-
-    def _let_go(self, number: int) -> None:
-        if isinstance(self.waiting, AdapterSlots):
-            self.waiting.give(number)
 
     def _finish(self, number: int) -> None:
         self.finish_s[number] = self.now_s

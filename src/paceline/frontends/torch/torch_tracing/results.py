@@ -4,7 +4,7 @@ Standard library and torch only. Most of a trace is spent in PyTorch's Python co
 of results, again and again for layers that are the same. An operator that neither writes into its
 arguments nor returns a view of them returns, for the same shapes and settings, the same shapes. One
 that works element by element (so PyTorch marks it) on tensors that lie alike returns such a tensor,
-of whatever shape they are; so does a norm of channels, with figures of each channel beside it.
+of whatever shape they are; so does a norm of channels, with vectors of channels beside it.
 """
 
 import torch
@@ -14,13 +14,14 @@ _SETTINGS = (int, float, bool, str, type(None), torch.dtype, torch.device, torch
              torch.memory_format)  # fmt: skip
 
 
-#: Results like the first argument, with figures that only follow the number of channels.
+#: Of channels: results like the first argument, and vectors with an element a channel.
 _NORMS = (
     torch.ops.aten.native_batch_norm.default,
     torch.ops.aten.native_batch_norm_backward.default,
 )
-#: In place of a shape and steps: those of the first argument.
+#: In place of a shape and steps: those of the first argument, and of a vector of its channels.
 _FIRST = (None, None)
+_CHANNELS = (None, 1)
 
 
 class NotKnowable(Exception):
@@ -50,7 +51,7 @@ class Results:
             result = func(*args, **kwargs)
             recipe = _recipe(result, _storages(args))
             if recipe is not None and of_arguments is not _key:
-                recipe = _like_first(recipe, args[0], all_are=of_arguments is _key_of_elements)
+                recipe = _like_first(recipe, args[0], is_norm=of_arguments is _key_of_channels)
             if recipe is not None:
                 self._known[key] = recipe
             return result
@@ -85,13 +86,17 @@ def _key(values):
 def _key_of_elements(args):
     """Types and settings, where all tensors have the shape and the steps of the first."""
     first = _packed(args)
-    return tuple([_alike(first, value, None) for value in args])
+    return _likeness(args, {(first.shape, first.stride()): _FIRST})
 
 
 def _key_of_channels(args):
-    """The same, and the shapes of the other tensors, which have an element a channel."""
-    first = _packed(args)
-    return (first.shape[1:2], *[_alike(first, value, _part) for value in args])
+    """The same, where the other tensors are vectors of the first one's channels."""
+    return _likeness(args, _as_channels(_packed(args)))
+
+
+def _as_channels(first):
+    vector = torch.Size(first.shape[1:2])
+    return {(first.shape, first.stride()): _FIRST, (vector, (1,)): _CHANNELS}
 
 
 def _packed(args):
@@ -107,16 +112,17 @@ def _packed(args):
     return first
 
 
-def _alike(first, value, otherwise):
-    """What tells a value from others, of a tensor like the first its type alone."""
-    if type(value) not in _PLAIN:
-        return _part(value)
-    shape, steps, dtype = _part(value)
-    if shape == first.shape and steps == first.stride():
-        return dtype
-    if otherwise is None:
-        raise NotKnowable
-    return otherwise(value)
+def _likeness(values, known):
+    """What tells settings, and of each tensor its type and what of the first it is like."""
+    told = []
+    for value in values:
+        part = _part(value)
+        if type(value) in _PLAIN:
+            part = (known.get(part[:2]), part[2])
+            if part[0] is None:
+                raise NotKnowable
+        told.append(part)
+    return tuple(told)
 
 
 def _part(value):
@@ -158,13 +164,12 @@ def _recipe(result, taken):
     return type(result), parts
 
 
-def _like_first(recipe, first, *, all_are):
-    """The recipe for first arguments of all shapes; None if results are not like the first."""
+def _like_first(recipe, first, *, is_norm):
+    """The recipe for first arguments of all shapes; None if a result is not like the first."""
     kind, parts = recipe
-    like = (first.shape, first.stride())
-    told = [part if part is None or part[:2] != like else (*_FIRST, part[2]) for part in parts]
-    asked = told if all_are else told[:1]
-    return (kind, told) if all(one and one[:2] == _FIRST for one in asked) else None
+    known = _as_channels(first) if is_norm else {(first.shape, first.stride()): _FIRST}
+    told = [part and (known.get(part[:2]), part[2]) for part in parts]
+    return (kind, told) if all(one is None or one[0] for one in told) else None
 
 
 def _is_plain(tensor):
@@ -187,7 +192,11 @@ def _made(recipe, args):
     return made[0] if issubclass(kind, torch.Tensor) else kind(made)
 
 
-def _empty(shape, strides, dtype, args):
-    if shape is None:
-        shape, strides = args[0].shape, args[0].stride()
-    return torch.ops.aten.empty_strided.default(shape, strides, dtype=dtype, device="meta")
+def _empty(*told):
+    """Of a shape, steps and a type; or of what it is like, a type and the arguments."""
+    *place, dtype, args = told
+    if place[0] is _FIRST:
+        place = (args[0].shape, args[0].stride())
+    elif place[0] is _CHANNELS:
+        place = (args[0].shape[1:2], (1,))
+    return torch.ops.aten.empty_strided.default(*place, dtype=dtype, device="meta")
