@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusals import Outcome
 
 from paceline.app.main import main
 
@@ -167,3 +169,20 @@ def test_a_model_may_come_with_an_example_batch(
     monkeypatch.chdir(tmp_path)
     small, large = _cells(capsys, "pairs:make", "--device", "a10", "--batch", "8,800000")
     assert small["memory_bytes"]["mid"] < large["memory_bytes"]["mid"] < 2e9
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "is_told"),
+    [("qwen2.5-3b", "Apple M1", True), ("phi-2", "H100 SXM5 80GB", False)],
+)
+def test_a_rate_that_counts_reading_prompts_says_so(
+    model: str, device: str, is_told: bool, run: Callable[..., Outcome]
+) -> None:
+    out = run("predict", model, "--task", "infer", "--device", device, "--batch", "1").out
+    assert ("prompts included" in out) == is_told
+
+
+@pytest.mark.parametrize("model", ["whisper-base", "distil-whisper-large-v3"])
+def test_what_listens_hears_seconds_of_sound(model: str, run: Callable[..., Outcome]) -> None:
+    head = run("predict", model, "--task", "infer", "--device", "l4", "--batch", "1").out
+    assert "hears" in head.splitlines()[0]

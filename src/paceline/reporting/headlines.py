@@ -18,6 +18,8 @@ from paceline.units import (
 #: How long a token may take that is read as it comes: 238 words a minute, of 1.3 tokens each.
 #: Source: Brysbaert, "How many words do we read per minute?", J. Memory and Language 2019.
 _READ_S = 0.2
+#: Share of an answer's time from which a rate of tokens is told to count the prompt's.
+_READING_FRAC = 0.1
 
 if TYPE_CHECKING:
     from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
@@ -38,12 +40,14 @@ def predicted_headline(grid: PredictionGrid) -> str:
         return ""
     best = _best(known)
     verb = "trains" if grid.task == "train" else "runs" if best.ttft_s is None else "writes"
+    if verb == "writes" and grid.sample_unit == "seconds of sound":
+        verb = "hears"
     memory = memory_share(best.memory_bytes, best.memory_capacity_bytes)
     rate = f"{'roughly ' if best.is_rough else ''}{_rate(best, grid.sample_unit)}"
     devices = f"{best.num_devices}×{counted_name(best.device)}"
     return (
         f"{devices} {verb} {rate} at batch {best.batch_per_device}"
-        f"{_times(best)} and fits: {memory}."
+        f"{_prompt_words(best) if verb == 'writes' else ''}{_times(best)} and fits: {memory}."
     )
 
 
@@ -66,6 +70,13 @@ def _rate(cell: GridCell, unit: str) -> str:
     first, _, rest = unit.partition(" ")
     one = f"{first.removesuffix('s')} {rest}".strip()
     return f"one {one} in {format_duration(1 / rate)}"
+
+
+def _prompt_words(cell: GridCell) -> str:
+    """That a rate counts the time in which prompts are read, where that is a tenth and more."""
+    if cell.ttft_s is None or cell.step_s is None:
+        return ""
+    return ", prompts included" if cell.ttft_s.mid > _READING_FRAC * cell.step_s.mid else ""
 
 
 def _mid_rate(cell: GridCell) -> float:
