@@ -156,6 +156,7 @@ CASES: dict[str, dict[str, Case]] = {
             calibration="{calibration}",
         ),
         "--tokens": Case(_SCALE_TEXT, "1M"),
+        "--output-tokens": Case("scale t5-small --device a100 --counts 1", "64"),
         "--seq": Case(_SCALE_TEXT, "256"),
         "--image-size": Case("scale resnet50 --device a100 --counts 1", "112"),
         "--offer": Case("scale mnist-cnn --counts 1", "lambda/gpu_8x_a100"),

@@ -71,6 +71,19 @@ def test_without_work_a_million_units_have_a_price(model: str) -> None:
     assert float(price) == pytest.approx(point.usd_per_million_items / rate.per_item, abs=0.006)
 
 
+@pytest.mark.parametrize("model", ["t5-small", "bart-base"])
+def test_targets_that_are_shorter_than_sources_are_scaled(model: str) -> None:
+    alike, shorter = (
+        scale(model, device="a100", counts=(8,), batch=64, seq=512, as_of=DAY, output_tokens=length)
+        for length in (None, 64)
+    )
+    assert isinstance(alike, Scaling)
+    assert isinstance(shorter, Scaling)
+    assert shorter.curve.points[0].step_s < 0.8 * alike.curve.points[0].step_s
+    assert any("--output-tokens" in line for line in alike.assumptions)
+    assert any("targets of 64 tokens" in line for line in shorter.assumptions)
+
+
 @pytest.mark.parametrize(
     ("model", "seq", "unit"),
     [("gpt2", 1024, "tokens"), ("transformer:layers=4,hidden=512,heads=8", 256, "tokens"),

@@ -150,7 +150,9 @@ def _declared(kind: type) -> Iterator[TextOption]:
 GOAL_OPTIONS = tuple(_declared(Goal))
 WORK_OPTIONS = tuple(_declared(Work))
 #: How much a training job does.
-JOB_OPTIONS = tuple(one for one in WORK_OPTIONS if one.name in ("samples", "epochs", "tokens"))
+JOB_OPTIONS = tuple(
+    one for one in WORK_OPTIONS if one.name in ("samples", "epochs", "tokens", "output-tokens")
+)
 #: Settings of a step whose strategy is searched.
 REWRITE = next(one for one in GOAL_OPTIONS if one.name == "rewrite")
 SearchedRewrite = Annotated[str, Option(metavar=REWRITE.example, help=REWRITE.help, default="")]

@@ -259,6 +259,7 @@ def scale(
     samples: str | float | None = None,
     epochs: str | float | None = None,
     tokens: str | float | None = None,
+    output_tokens: str | float | None = None,
     rewrite: str = "",
     as_of: str | date | None = None,
     calibration: Path | None = None,
@@ -290,6 +291,7 @@ def scale(
         samples: Per epoch; those of the reference job if no work is stated.
         epochs: Passes over them.
         tokens: In all, of a language model.
+        output_tokens: What an encoder–decoder is trained to write; as much as it reads if None.
         rewrite: Settings of the step, ``"lora_rank=8"``; what a strategy says is refused.
         as_of: Day on which prices are judged; today if None.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
@@ -305,15 +307,15 @@ def scale(
         stated_work,
     )
 
+    work = stated_work(samples=samples, epochs=epochs, tokens=tokens, output_tokens=output_tokens)
     workload, question = read_question(
-        model, counts, device=device, offer=offer, global_batch=global_batch, seq=seq,
-        image_size=image_size, optimizer=optimizer, python=python, precision=precision,
+        model, counts, item=work.item, device=device, offer=offer, global_batch=global_batch,
+        seq=seq, image_size=image_size, optimizer=optimizer, python=python, precision=precision,
         compiler=compiler, framework=framework, rewrite=rewrite, as_of=as_of,
         calibration=calibration, facts=facts,
     )  # fmt: skip
     stated = replace(
-        question, batch_per_device=batch, strategy=strategy, experts=experts,
-        work=stated_work(samples=samples, epochs=epochs, tokens=tokens),
+        question, batch_per_device=batch, strategy=strategy, experts=experts, work=work
     )  # fmt: skip
     if beside is not None:
         return beside_workload(workload, stated, beside)

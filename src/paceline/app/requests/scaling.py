@@ -27,6 +27,7 @@ from paceline.catalog.past import check_priced, known_on
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
+from paceline.model.items import StatedItem
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import WIDEST_LOG_SIGMA
@@ -159,7 +160,11 @@ class ScalingQuestion:
 
 
 def read_question(
-    model: object, counts: Sequence[int], **options: Unpack[ClusterOptions]
+    model: object,
+    counts: Sequence[int],
+    *,
+    item: StatedItem | None = None,
+    **options: Unpack[ClusterOptions],
 ) -> tuple[Workload, ScalingQuestion]:
     """The traced model, and where and how it is to be trained.
 
@@ -170,7 +175,7 @@ def read_question(
     given: dict[str, Any] = {**options}
     traced = {name: given.pop(name, None) for name in ("image_size", "optimizer", "python")}
     traced["framework"] = given.get("framework")
-    workload = load(model, task="train", seq=given.get("seq"), **traced)
+    workload = load(model, task="train", seq=given.get("seq"), item=item, **traced)
     today, facts = read_day(given.pop("as_of", None)), tuple(given.pop("facts", ()))
     device, counted = _counted(given.pop("device", None), tuple(counts))
     question = ScalingQuestion(counts=counted, today=today, facts=facts, device=device, **given)
@@ -227,7 +232,9 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         rate_unit=workload.sample_unit,
         samples_per_item=amount.amount.samples_per_item,
         assumptions=(
-            *filter(None, (amount.assumption, question.batch_words(workload, curve))),
+            *filter(
+                None, (amount.assumption, question.batch_words(workload, curve), workload.item)
+            ),
             *place.assumptions(workload, question, question.length(workload)),
             *(() if items is None else (_STEPS_ALONE,)),
         ),
@@ -361,7 +368,7 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         assumptions=(
             *map(_machines, offers),
             *_ways(workload, configuration, question),
-            *filter(None, (_length(question.length(workload)),)),
+            *filter(None, (_length(question.length(workload)), workload.item)),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
         step=step,
