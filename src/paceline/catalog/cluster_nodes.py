@@ -59,6 +59,7 @@ class NodeGroup:
         num_cores: Physical cores of each; None where only hardware threads are listed.
         host_memory_bytes: Of the smallest; None where it is not listed.
         scheduler: Who gives them jobs.
+        queue: Their partition and type of accelerator as Slurm names both: ``accel/a100``.
     """
 
     name: str
@@ -68,6 +69,7 @@ class NodeGroup:
     num_cores: int | None
     host_memory_bytes: float | None
     scheduler: Scheduler
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class _Node:
     num_devices: int
     num_cores: int | None
     host_memory_bytes: float | None
+    queue: str = ""
 
 
 def is_node_list(text: str) -> bool:
@@ -121,6 +124,7 @@ def node_groups(text: str, *, what: str) -> tuple[NodeGroup, ...]:
             num_cores=_least(node.num_cores for node in group),
             host_memory_bytes=_least(node.host_memory_bytes for node in group),
             scheduler=scheduler,
+            queue=group[0].queue,
         )
         for (pool, device, count), group in alike.items()
     )
@@ -206,10 +210,13 @@ def _of_slurm(records: Iterable[Mapping[str, str]]) -> Iterator[_Node]:
             continue
         cores = int(record.get("CoresPerSocket") or 0) * int(record.get("Sockets") or 1)
         memory_mib = int(record.get("RealMemory") or 0)
+        partition = record.get("Partitions", "").split(",")[0]
         for gres in _GRES.finditer(record.get("Gres", "")):
+            kind = gres["kind"] or ""
             yield _Node(
-                pool=record.get("Partitions", "").split(",")[0] or "nodes",
-                device=(gres["kind"] or "").replace("_", " "),
+                pool=partition or "nodes",
+                queue=f"{partition}/{kind}",
+                device=kind.replace("_", " "),
                 num_devices=int(gres["count"]),
                 num_cores=cores or None,
                 host_memory_bytes=memory_mib * _MIB or None,

@@ -253,6 +253,7 @@ class Machine:
             is written as a machine.
         num_machines: How many alike there are; with a network known they work on one job.
         scheduler: ``slurm`` or ``kubernetes`` where one of them gives out jobs; else empty.
+        queue: Partition and type of accelerator as Slurm names both, ``accel/a100``; else empty.
         reading: Which of several devices a short name was taken for; empty where it means one.
     """
 
@@ -273,6 +274,7 @@ class Machine:
     box: str | None = None
     num_machines: int = 1
     scheduler: str = ""
+    queue: str = ""
     reading: str = ""
 
 

@@ -285,6 +285,7 @@ def _listed(entry: _ClusterEntry, catalog: Catalog, path: Path) -> Iterator[Mach
             network_kind=entry.network_kind,
             num_machines=group.num_machines,
             scheduler=group.scheduler,
+            queue=group.queue,
         )
 
 

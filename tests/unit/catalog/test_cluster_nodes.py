@@ -75,6 +75,7 @@ def test_slurms_nodes_alike_are_one_machine_several_times(tmp_path: Path, new: s
     assert (hopper.num_cores, hopper.host_memory_bytes) == (64, 900 * 2**20)
     assert "a100 is taken as A100 SXM4 80GB" in hopper.reading
     assert (volta.num_devices, volta.num_machines, volta.scheduler) == (4, 1, "slurm")
+    assert (hopper.queue, volta.queue) == ("gpu/a100", "gpu/v100")
 
 
 def test_nodes_of_kubernetes_that_take_pods_are_counted(tmp_path: Path) -> None:

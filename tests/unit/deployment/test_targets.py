@@ -386,3 +386,25 @@ def test_a_managed_service_has_machines_of_its_own_cloud_only() -> None:
         deploy(lambda_cloud, "sagemaker", settings_for("sagemaker"))
     with pytest.raises(MissingFactError, match="Azure ML has no machine of lambda"):
         deploy(lambda_cloud, "azureml", settings_for("azureml", options={"compute": "cluster"}))
+
+
+@pytest.mark.parametrize("queue", ["gpu/a100_80", "amd/mi250x"])
+def test_nodes_of_a_list_are_asked_for_by_their_partition_and_type(queue: str) -> None:
+    partition, kind = queue.split("/")
+    own = replace(plans.plan().choices[0].place, cloud="own", instance_type=queue)
+    plan = replace(plans.plan(), choices=(replace(plans.plan().choices[0], place=own),))
+    text = deploy(plan, "slurm", plans.training()).files[0].text
+    assert f"#SBATCH --partition={partition}\n" in text
+    assert f"#SBATCH --gpus-per-node={kind}:{own.devices_per_node:g}\n" in text
+    stated = deploy(plan, "slurm", plans.training(options={"partition": "all", "gpu-type": "x"}))
+    assert "--partition=all\n" in stated.files[0].text
+    assert "--gpus-per-node=x:" in stated.files[0].text
+
+
+@pytest.mark.parametrize("place", [{"cloud": "aws"}, {"instance_type": "own machine"}])
+def test_what_is_no_name_of_a_list_is_no_partition(place: dict[str, str]) -> None:
+    own = replace(
+        plans.plan().choices[0].place, **({"cloud": "own", "instance_type": "a/b"} | place)
+    )
+    plan = replace(plans.plan(), choices=(replace(plans.plan().choices[0], place=own),))
+    assert "--partition" not in deploy(plan, "slurm", plans.training()).files[0].text

@@ -15,6 +15,7 @@ from paceline.units import DAY_S, HOUR_S
 
 _MIB_BYTES = 2**20
 _DIRECTIVES = ("partition", "account", "qos", "constraint", "reservation", "gres")
+_OWN = "own"
 _PLAIN = re.compile(r"[\w.:,|&()\[\]+=*-]+")
 _NODE_RANK = "SLURM_NODEID"
 
@@ -76,24 +77,34 @@ def _directives(job: Job, settings: DeploySettings) -> list[str]:
         "output": "%x-%j.out",
     }
     values |= {name: _plain_option(settings, name) for name in _DIRECTIVES}
+    values["partition"] = values["partition"] or _listed(job)[0] or None
     if values["gres"] is not None:
         values["gpus-per-node"] = None
     lines = [f"#SBATCH --{name}={value}" for name, value in values.items() if value is not None]
     return [*lines, "#SBATCH --requeue"]
 
 
+def _listed(job: Job) -> tuple[str, str]:
+    """Partition and type of accelerator of own nodes, as the list of nodes has them; else empty."""
+    place = job.choice.place
+    partition, is_listed, kind = place.instance_type.partition("/")
+    if place.cloud != _OWN or not is_listed or not _PLAIN.fullmatch(partition + kind):
+        return "", ""
+    return partition, kind
+
+
 def _gpus(job: Job, settings: DeploySettings) -> str | None:
     """How many accelerators of which type; the names of types are the cluster's own."""
     if not job.devices_per_node:
         return None
-    kind = _plain_option(settings, "gpu-type")
+    kind = _plain_option(settings, "gpu-type") or _listed(job)[1]
     return f"{kind}:{job.devices_per_node}" if kind else str(job.devices_per_node)
 
 
 def _type_need(job: Job, settings: DeploySettings) -> list[str]:
     """A count alone takes any accelerator of the partition."""
     named = {"gpu-type", "gres", "constraint"} & set(settings.options)
-    if not job.devices_per_node or named:
+    if not job.devices_per_node or named or _listed(job)[1]:
         return []
     device = job.choice.place.device
     return [f"{device} as the partition's only GPUs, or `--set gpu-type=…` (`sinfo -o %G`)"]

@@ -163,7 +163,7 @@ def _owned_offer(machine: Machine, device: Device, count: int, today: date) -> O
     return Offer(
         name=machine.name,
         cloud=OWN,
-        instance_type="own machine",
+        instance_type=machine.queue or "own machine",
         device_name=device.name,
         accelerator=device.name,
         num_devices=count,
