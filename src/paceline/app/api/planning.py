@@ -282,11 +282,9 @@ def scale(
         compiler: ``eager`` or ``compiled``; ``eager`` if None, or what the device has instead.
         framework: What trains, with its release if wanted (``"torch:2.4"``), or a trainer with its
             defaults, which ``rewrite`` overrides; PyTorch's newest release if None.
-        strategy: The only strategy wanted, such as ``pp2.dp4.tp8@1f1b/mb16``; each count takes as
-            many data-parallel replicas as fill it. The best if None.
-        experts: How expert ranks exchange tokens, of a strategy with an ``ep`` axis:
-            ``tokens-once`` (a dispatcher such as DeepEP), ``whole`` (tensor ranks are expert ranks
-            too), ``hidden`` (while another microbatch is computed); several with commas.
+        strategy: The only one wanted, ``pp2.dp4.tp8@1f1b/mb16``, in replicas; the best if None.
+        experts: How ``ep`` ranks exchange tokens: ``tokens-once`` (a dispatcher such as DeepEP),
+            ``whole`` (tensor ranks share experts), ``hidden`` (beside another microbatch); several.
         beside: Others that share the batch by speed, ``NAME:COUNT``; ``counts`` is then one number.
         samples: Per epoch; those of the reference job if no work is stated.
         epochs: Passes over them.
@@ -315,8 +313,8 @@ def scale(
         calibration=calibration, facts=facts,
     )  # fmt: skip
     stated = replace(
-        question, batch_per_device=batch, strategy=strategy, experts=experts, work=work
-    )  # fmt: skip
+        question, work=work, batch_per_device=batch, strategy=strategy, experts=experts
+    )
     if beside is not None:
         return beside_workload(workload, stated, beside)
     return scale_workload(workload, stated)
