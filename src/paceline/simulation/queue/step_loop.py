@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from paceline.simulation.queue.adapter_slots import AdapterSlots
 from paceline.simulation.queue.load import Requests
 from paceline.values import dataclass
 
+#: Runs that are kept: plans whose limits differ ask for the same hundred.
+_KEPT_RUNS = 256
 #: Steps for which the cache must have room before another request is admitted: a block of it
 #: (``block_size`` of vLLM).
 _SPARE_STEPS = 16
@@ -142,14 +145,39 @@ def run_steps(requests: Requests, times: StepTimes, batching: Batching) -> Timel
     batching.check_room(requests)
     if batching.answers_whole:
         requests = requests.whole
-    loop, num_asked = _Loop(requests, times, batching), len(requests)
+    return _timeline(_Run(requests, times, batching))
+
+
+class _Run:
+    """A run that is asked for, equal to one of the same numbers."""
+
+    def __init__(self, requests: Requests, times: StepTimes, batching: Batching) -> None:
+        self.requests, self.times, self.batching = requests, times, batching
+        come = (requests.arrival_s, requests.prompt_tokens, requests.output_tokens)
+        steps = (times.write_s, times.context_s, times.read_s, np.asarray(times.draft_s))
+        numbers = tuple(array.tobytes() for array in (*come, *steps))
+        self._key = (batching, times.attention_s, *numbers)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Run) and self._key == other._key
+
+
+@lru_cache(maxsize=_KEPT_RUNS)
+def _timeline(run: _Run) -> Timeline:
+    loop, num_asked = _Loop(run.requests, run.times, run.batching), len(run.requests)
     while loop.num_done < num_asked:
         loop.step()
+    arrival_s, first_s, finish_s = map(np.array, (loop.arrival_s, loop.first_s, loop.finish_s))
+    for kept in (arrival_s, first_s, finish_s):
+        kept.setflags(write=False)
     return Timeline(
-        requests=requests,
-        arrival_s=np.array(loop.arrival_s),
-        first_token_s=np.array(loop.first_s),
-        finish_s=np.array(loop.finish_s),
+        requests=run.requests,
+        arrival_s=arrival_s,
+        first_token_s=first_s,
+        finish_s=finish_s,
         num_preempted=loop.num_preempted,
     )
 
