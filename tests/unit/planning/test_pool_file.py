@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paceline.catalog.load import load_catalog
-from paceline.errors import PacelineError, UnknownNameError
+from paceline.errors import DoesNotFitError, PacelineError, UnknownNameError
 from paceline.model.graph.workload import Workload
 from paceline.model.reading.load import load_workload
 from paceline.planning.decisions.pool_file import PoolFile, StatedJob, plan_pool, read_pool
@@ -32,6 +32,17 @@ def test_a_second_device_makes_a_job_faster_and_not_more_than_twice() -> None:
     stated = PoolFile(pool={"a100": 2}, jobs={"one": StatedJob(model="resnet50")})
     one, two = plan_pool(stated, CATALOG, load).jobs[0].time_s["A100 SXM4 80GB"]
     assert one / 2 * 0.99 < two < one
+
+
+@pytest.mark.parametrize("model", ["opt-1.3b", "qwen2.5-1.5b"])
+def test_a_job_of_adapters_is_one_in_a_pool(model: str) -> None:
+    """All weights of these train on no device of 16 GB; adapters beside them do."""
+    whole = StatedJob(model=model, seq=512, work={"tokens": "1M"})
+    adapters = StatedJob(model=model, seq=512, work={"tokens": "1M"}, rewrite="lora_rank=16")
+    answer = plan_pool(PoolFile(pool={"t4": 1}, jobs={"one": adapters}), CATALOG, load)
+    assert answer.best.makespan_s > 0
+    with pytest.raises(DoesNotFitError):
+        plan_pool(PoolFile(pool={"t4": 1}, jobs={"one": whole}), CATALOG, load)
 
 
 @pytest.mark.parametrize(

@@ -401,6 +401,11 @@ def feed(
             data, size=size, threads=workers, rate=rate, devices=devices, **of_a_folder
         )
     sample_format(data)  # Refuses a name that is no data set, before what would not act on it.
+    if (model := of_a_folder.get("model")) is not None:
+        raise InvalidInputError(
+            f"`{data}` is predicted, nothing is read: `--model` would change nothing",
+            hint=f"say how fast it trains, as `paceline predict {model} --device …` does: --rate",
+        )
     _refuse_given(f"`{data}` is predicted, nothing is read", **of_a_folder)
     return _predicted_feed(
         data, size, 8 if cores is None else cores, workers, storage or "nvme", rate, devices,

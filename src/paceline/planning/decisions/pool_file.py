@@ -34,6 +34,7 @@ from paceline.planning.goal.amounts import Job, check_has_work, resolve_job
 from paceline.planning.goal.chance import Z_80
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.options import parse_work
+from paceline.planning.goal.rewrites import check_rewrite
 from paceline.reading import on_its_line, read_text
 from paceline.values import dataclass
 
@@ -53,6 +54,7 @@ class StatedJob:
         seq: Sequence length; None takes the workload's.
         work: Options of the work as on the command line; empty means the reference job.
         trials: So many equal runs of it, as a search over settings needs.
+        rewrite: Settings of its step, such as ``lora_rank=16``; as it is defined without.
     """
 
     model: str
@@ -60,6 +62,7 @@ class StatedJob:
     seq: int | None = None
     work: dict[str, str | float] = field(default_factory=dict)
     trials: int = 1
+    rewrite: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +145,7 @@ def read_pool(path: Path, catalog: Catalog) -> PoolFile:
             raise InvalidInputError(
                 f"`{name}` has {job.trials} trials", hint=f"give 1 to {_MAX_TRIALS}"
             )
+        check_rewrite(job.rewrite)
     return stated
 
 
@@ -233,6 +237,7 @@ def _times(
             counts=range(1, max(counts.values()) + 1),
             batches=_BATCHES,
             seq=job.seq,
+            rewrite=job.rewrite,
         ),
     )
     limit = workload.max_global_batch if workload.task == "train" else None
@@ -276,7 +281,8 @@ def _unstated(stated: PoolFile, workloads: Mapping[str, Workload]) -> Iterator[s
 
 def _job_of(job: StatedJob, workload: Workload) -> Job:
     work = parse_work({name: str(value) for name, value in job.work.items()})
-    return resolve_job(workload, work, seq=job.seq or workload.default_seq)
+    seq = job.seq or workload.default_seq
+    return resolve_job(workload, work, seq=seq, rewrite=job.rewrite)
 
 
 def _num_samples(job: Job, workload: Workload) -> float:
