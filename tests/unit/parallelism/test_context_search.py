@@ -118,7 +118,7 @@ def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
         )
     prepared = space(seq=seq, part_tokens=128)
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=global_batch)
-    names = {str(table.strategy(row, prepared.variants)) for row in range(len(table))}
+    names = {str(table.strategy(row, prepared.kinds)) for row in range(len(table))}
     assert names == set(found)
     assert any("cp" in name and "ulysses" not in name for name in names)
     assert any("ulysses" in name for name in names)
@@ -129,7 +129,7 @@ def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
 
 
 def degrees_of(prepared: SearchSpace) -> set[tuple[int, int]]:
-    return {(v.shape.tensor, v.shape.sequence) for v in prepared.variants}
+    return {(v.shape.tensor, v.shape.sequence) for v in prepared.kinds}
 
 
 def test_short_sequences_are_not_cut() -> None:
@@ -145,7 +145,7 @@ def test_parts_are_whole_and_stay_in_a_node_on_a_slow_network() -> None:
     assert all(tp * cp <= 4 for tp, cp in slow)
     assert slow < fast
     assert {cp for _, cp in degrees_of(space(seq=8191, part_tokens=256))} == {1}
-    halves = [one.shape for one in space(seq=8190, part_tokens=256).variants]
+    halves = [one.shape for one in space(seq=8190, part_tokens=256).kinds]
     assert {(one.ring, one.ulysses) for one in halves} == {(1, 1), (1, 2)}
 
 

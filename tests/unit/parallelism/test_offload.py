@@ -287,5 +287,5 @@ def test_what_is_searched_is_what_is_stated() -> None:
 def test_every_row_of_the_space_is_a_strategy_without_offload() -> None:
     on = space(80e9, has_host=True)
     table = enumerate_strategies(on, num_devices=1, global_batch=16)
-    rows = [table.strategy(row, on.variants) for row in range(len(table))]
+    rows = [table.strategy(row, on.kinds) for row in range(len(table))]
     assert not any(one.offloads_optimizer for one in rows)

@@ -57,8 +57,9 @@ def space(
 def test_the_search_finds_what_one_by_one_evaluation_finds(num_devices) -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=64)
+    variants = prepared.variants
     alone = [
-        evaluate_strategies(table.take([row]), prepared.variants, prepared.fabric).steps.step_s[0]
+        evaluate_strategies(table.take([row]), variants, prepared.fabric).steps.step_s[0]
         for row in range(len(table))
     ]
     best = searched(prepared, num_devices=num_devices, global_batch=64, num_best=1)
@@ -86,7 +87,7 @@ def test_every_strategy_uses_the_devices_and_the_batch(num_devices) -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=64)
     for row in range(len(table)):
-        strategy = table.strategy(row, prepared.variants)
+        strategy = table.strategy(row, prepared.kinds)
         items = prepared.microbatches[int(table.point[row])] * strategy.schedule.num_microbatches
         assert strategy.num_ranks == num_devices
         assert items * strategy.num_batches == 64
@@ -97,10 +98,10 @@ def test_experts_are_spread_where_a_model_has_them() -> None:
     """Eight nodes hold Mixtral: expert ranks share what replicas would each have to keep."""
     prepared = space("mixtral-8x7b", seq=4096)
     table = enumerate_strategies(prepared, num_devices=64, global_batch=256)
-    degrees = {prepared.variants[v].shape.experts for v in table.variant.tolist()}
+    degrees = {prepared.kinds[v].shape.experts for v in table.variant.tolist()}
     assert degrees == {1, 2, 4, 8}
     for row in range(0, len(table), 37):
-        strategy = table.strategy(row, prepared.variants)
+        strategy = table.strategy(row, prepared.kinds)
         items = prepared.microbatches[int(table.point[row])] * strategy.schedule.num_microbatches
         assert strategy.num_ranks == 64
         assert items * strategy.num_batches == 256
