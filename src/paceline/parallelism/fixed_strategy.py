@@ -20,7 +20,7 @@ from paceline.parallelism.schedule.table import (
     StrategyTable,
     Variant,
 )
-from paceline.parallelism.search import evaluated_variant
+from paceline.parallelism.search import evaluated_variants
 from paceline.parallelism.strategy.strategy import MeshAxis, Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.prediction.calibration.step_features import StepFeatures
@@ -78,10 +78,9 @@ def _with_host(
 
 def variant_of(job: TracedJob, strategy: Strategy, microbatches: Sequence[float]) -> Variant:
     """The model's blocks as the strategy's ranks run them, at every microbatch size."""
-    return evaluated_variant(
-        job.graph, job.how(strategy), job.cluster.device_table,
-        Points.of(microbatches, seq=job.seq), job.group(strategy), job.calibration,
-    )  # fmt: skip
+    ways = [(job.how(strategy), job.group(strategy))]
+    points = Points.of(microbatches, seq=job.seq)
+    return evaluated_variants(job.graph, ways, job.cluster.device_table, points, job.calibration)[0]
 
 
 def with_central_reduction(

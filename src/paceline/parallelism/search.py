@@ -34,7 +34,7 @@ from paceline.parallelism.memory.memory_fit import (
 )
 from paceline.parallelism.offload import Host, host_bytes, offloaded
 from paceline.parallelism.rank_memory import joined_bytes, least_rank_bytes
-from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
+from paceline.parallelism.schedule.blocks import TensorGroup, costs_of_ways, rank_work
 from paceline.parallelism.schedule.table import (
     KINDS,
     SHARDINGS,
@@ -90,7 +90,7 @@ class SearchSpace:
 
     Attributes:
         kinds: Ways to run the blocks by tensor degree, expert degree and recomputation.
-        evaluated: The blocks of one of them, by its place among ``kinds``; worked out once.
+        evaluated: The blocks of some of them, by their places among ``kinds``; worked out once.
         num_layers: Layers of the model, which stages can have.
         capacity_bytes: Memory of one device.
         microbatches: Microbatch sizes, as ``variants`` were evaluated.
@@ -101,7 +101,7 @@ class SearchSpace:
     """
 
     kinds: tuple[VariantKind, ...]
-    evaluated: Callable[[int], Variant]
+    evaluated: Callable[[Sequence[int]], tuple[Variant, ...]]
     num_layers: int
     fabric: ClusterLinks
     capacity_bytes: float
@@ -114,20 +114,7 @@ class SearchSpace:
     @property
     def variants(self) -> tuple[Variant, ...]:
         """The blocks of all kinds."""
-        return self.variants_of(range(len(self.kinds)))
-
-    def variants_of(self, places: Sequence[int]) -> tuple[Variant, ...]:
-        """The blocks of some kinds.
-
-        Those with the same part of a sequence are worked out one after another, as the last few
-        parts are kept.
-        """
-
-        def part(place: int) -> tuple[int, int]:
-            return self.kinds[place].shape.ring, self.kinds[place].shape.ulysses
-
-        found = {place: self.evaluated(place) for place in sorted(places, key=part)}
-        return tuple(found[place] for place in places)
+        return self.evaluated(range(len(self.kinds)))
 
     def least_step_s(self, *, num_devices: int, global_batch: int) -> float:
         """Bound below a step of any strategy: whole layers at their best, spread without a loss.
@@ -137,17 +124,19 @@ class SearchSpace:
         dispatch faster.
         """
         whole = [
-            self.evaluated(place).costs
+            place
             for place, one in enumerate(self.kinds)
             if one.num_ranks == 1 and one.checkpointing == "none"
         ]
-        of_item_s = [one.busy_s / one.points.batch for one in whole]
+        costs = [one.costs for one in self.evaluated(whole)]
+        of_item_s = [one.busy_s / one.points.batch for one in costs]
         return float(np.min(of_item_s)) * global_batch / num_devices
 
     def traits(self, strategy: Strategy, microbatch: int) -> StepFeatures:
         """What measurements know the microbatch of a strategy that was found here by."""
         place = next(place for place, one in enumerate(self.kinds) if one.runs(strategy))
-        return self.evaluated(place).costs.traits[self.microbatches.index(microbatch)]
+        (variant,) = self.evaluated([place])
+        return variant.costs.traits[self.microbatches.index(microbatch)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -227,19 +216,23 @@ def prepare_search(
     part_tokens = context_part_tokens if splits_model else int(seq)
     ways = _recomputing(configuration)
     groups: list[TensorGroup] = []
+    known: dict[int, Variant] = {}
 
-    @cache
-    def evaluated(place: int) -> Variant:
-        group, how = groups[place // len(ways)], ways[place % len(ways)]
-        return evaluated_variant(graph, how, device, points, group, calibration)
+    def evaluated(places: Sequence[int]) -> tuple[Variant, ...]:
+        # Those with the same part of a sequence come together, as the last few parts are kept.
+        ranks = {place: groups[place // len(ways)].shape for place in places}
+        new = sorted(ranks.keys() - known, key=lambda i: (ranks[i].ring, ranks[i].ulysses, i))
+        asked = [(ways[place % len(ways)], groups[place // len(ways)]) for place in new]
+        found = evaluated_variants(graph, asked, device, points, calibration)
+        known.update(zip(new, found, strict=True))
+        return tuple(known[place] for place in places)
 
     for group in tensor_groups(fabric, seq, max_tensor_degree if cuts else 1):
-        groups.append(group)
         try:
-            evaluated(len(ways) * (len(groups) - 1))
+            rank_work(graph, ways[0], points, group.shape)
         except InvalidInputError:
-            groups.pop()
             break
+        groups.append(group)
         longer = [*with_context(graph, group, fabric, seq, part_tokens)]
         groups += [*longer, *with_experts([group, *longer], experts, reach)]
     return SearchSpace(
@@ -410,7 +403,7 @@ def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
     """Bounds below all steps, from the blocks without recomputation."""
     kinds = [space.kinds[place] for place in np.unique(table.variant).tolist()]
     own, places = _plain(space, table)
-    return least_steps_s(own, kinds, space.variants_of(places), space.fabric)
+    return least_steps_s(own, kinds, space.evaluated(places), space.fabric)
 
 
 def _least_bytes(
@@ -424,7 +417,7 @@ def _least_bytes(
         return np.zeros(len(table))
     own, places = _plain(space, table)
     recomputes = np.array([one.checkpointing != "none" for one in space.kinds])[table.variant]
-    variants, fabric = space.variants_of(places), space.fabric
+    variants, fabric = space.evaluated(places), space.fabric
     live = least_rank_bytes(own, variants, recomputes, fabric.profile, has_optimizer=has_optimizer)
     _, mid, high = process_bytes(live, 0.0, np.zeros_like(live), platform=fabric.platform)
     joined = joined_bytes(own, variants, fabric)
@@ -451,7 +444,7 @@ def _weighed(
 ) -> WeighedStrategies:
     """The memory of strategies, with the blocks of their own kinds alone."""
     used, of_row = np.unique(table.variant, return_inverse=True)
-    own, variants = replace(table, variant=of_row), space.variants_of(used.tolist())
+    own, variants = replace(table, variant=of_row), space.evaluated(used.tolist())
     return weighed_strategies(own, variants, space.fabric, has_optimizer=has_optimizer)
 
 
@@ -584,13 +577,15 @@ def _recomputing(configuration: Configuration) -> list[Configuration]:
     return [replace(configuration, checkpointing=how) for how in _CHECKPOINTING]
 
 
-def evaluated_variant(
-    graph: Graph, configuration: Configuration, device: DeviceTable, points: Points,
-    group: TensorGroup, calibration: Calibration | None,
-) -> Variant:  # fmt: skip
-    """The blocks of a model as the ranks of one group run them."""
-    return Variant(
-        shape=group.shape,
-        checkpointing=configuration.checkpointing,
-        costs=block_costs(graph, configuration, device, points, group, calibration=calibration),
+def evaluated_variants(
+    graph: Graph, ways: Sequence[tuple[Configuration, TensorGroup]], device: DeviceTable,
+    points: Points, calibration: Calibration | None,
+) -> tuple[Variant, ...]:  # fmt: skip
+    """The blocks of a model as the ranks of some groups run them, each in a configuration."""
+    if not ways:
+        return ()
+    costs = costs_of_ways(graph, ways, device, points, calibration=calibration)
+    return tuple(
+        Variant(shape=group.shape, checkpointing=how.checkpointing, costs=one)
+        for (how, group), one in zip(ways, costs, strict=True)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -152,9 +153,9 @@ def test_recomputing_is_not_worked_out_where_it_cannot_win() -> None:
     prepared = space(SMALL, capacity_bytes=1e15)
     asked: list[int] = []
 
-    def evaluated(place: int):
-        asked.append(place)
-        return prepared.evaluated(place)
+    def evaluated(places: Sequence[int]):
+        asked.extend(places)
+        return prepared.evaluated(places)
 
     watched = replace(prepared, evaluated=evaluated)
     search_strategies(watched, num_devices=8, global_batch=64, num_best=1)

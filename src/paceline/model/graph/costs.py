@@ -6,6 +6,8 @@ it from a `Graph` and a `Configuration` (precision, compiler, checkpointing, pla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Literal
 
 import numpy as np
@@ -197,6 +199,18 @@ class CostTable:
     order: npt.NDArray[np.int32]
     module: npt.NDArray[np.int32]
     modules: tuple[str, ...]
+
+    @classmethod
+    def joined(cls, tables: Sequence[CostTable]) -> CostTable:
+        """Rows and ops of some tables of the same modules, one table after the other."""
+        starts = np.cumsum([0, *(len(one.kind) for one in tables[:-1])])
+        columns = {
+            one.name: np.concatenate([getattr(table, one.name) for table in tables])
+            for one in fields(cls)
+            if one.name not in ("order", "modules")
+        }
+        orders = [one.order + start for one, start in zip(tables, starts, strict=True)]
+        return cls(**columns, order=np.concatenate(orders), modules=tables[0].modules)
 
     def moved_bytes(self, powers: FloatArray) -> FloatArray:
         """Device-memory bytes that each row reads and writes, (num_points, num_rows).

@@ -5,16 +5,18 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from paceline.catalog.entities import Device
+from paceline.columns import take_rows
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
-from paceline.model.graph.costs import Checkpointing, Configuration, LoweredPass
+from paceline.model.graph.costs import Checkpointing, Configuration, CostTable, LoweredPass
 from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
 from paceline.model.graph.program import Program
@@ -55,7 +57,8 @@ from paceline.parallelism.training_profile import TrainingProfile, find_training
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.row_times import evaluate_shapes
+from paceline.prediction.features import Array
+from paceline.prediction.kernels.row_times import OpShapes, evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import live_at_peak
 from paceline.prediction.prediction import Points
@@ -207,19 +210,44 @@ def block_costs(
         InvalidInputError: The graph cannot be split so many ways.
         MissingFactError: Something that the times need is not known of the device.
     """
+    ways = [(configuration, group)]
+    return costs_of_ways(graph, ways, device, points, calibration=calibration)[0]
+
+
+def costs_of_ways(
+    graph: Graph,
+    ways: Sequence[tuple[Configuration, TensorGroup]],
+    device: DeviceTable,
+    points: Points,
+    *,
+    calibration: Calibration | None = None,
+) -> tuple[BlockCosts, ...]:
+    """The same in several ways to share and recompute, whose kernels are timed together.
+
+    Arguments are those of `block_costs`; ``ways`` differ in nothing else of configuration or
+    software.
+    """
     calibration = calibration or builtin_calibration()
-    kept = _rank_works(graph, replace(configuration, checkpointing="none"), _PointsKey.of(points))
-    work = kept(group.shape, configuration.checkpointing)
-    names, memory = work.names, work.memory
-    check_known(work.lowered, device)
-    ops = _op_times(work, device, calibration, group.profile)
+    works = [rank_work(graph, how, points, group.shape) for how, group in ways]
+    times = _op_times(works, device, calibration, ways[0][1].profile)
     copied_frac = calibration.constant("device", "streamed_memory_frac")
     copied_bytes_per_s = copied_frac * float(device.memory_bytes_per_s[0])
+    return tuple(
+        _costs(work, ops, how, group, copied_bytes_per_s)
+        for work, ops, (how, group) in zip(works, times, ways, strict=True)
+    )
+
+
+def _costs(
+    work: _RankWork, ops: _OpTimes, configuration: Configuration, group: TensorGroup,
+    copied_bytes_per_s: float,
+) -> BlockCosts:  # fmt: skip
+    """What ranks run with what they tell each other."""
     calls = _shared_s(work, ops.device_s, configuration, group, copied_bytes_per_s)
-    times = _block_times(work, ops, calls, group)
+    times, memory = _block_times(work, ops, calls, group), work.memory
     return BlockCosts(
-        names=names,
-        points=points,
+        names=work.names,
+        points=work.points,
         forward_s=times.forward.device_s,
         backward_s=times.backward.device_s,
         forward_host_s=times.forward.host_s,
@@ -240,9 +268,17 @@ def block_costs(
         largest_bytes=memory.largest_bytes,
         moments=work.moments,
         moment_block=work.block[work.lowered.memory.op],
-        num_allocations=live_at_peak(work.lowered.memory, points)[1],
+        num_allocations=live_at_peak(work.lowered.memory, work.points)[1],
         traits=ops.traits,
     )
+
+
+def rank_work(
+    graph: Graph, configuration: Configuration, points: Points, shape: SplitShape
+) -> _RankWork:
+    """What a rank runs and keeps; arguments are those of `block_costs`, and it raises the same."""
+    kept = _rank_works(graph, replace(configuration, checkpointing="none"), _PointsKey.of(points))
+    return kept(shape, configuration.checkpointing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,20 +450,61 @@ class _OpTimes:
     traits: tuple[StepFeatures, ...]
 
 
-@lru_cache(maxsize=8)
+@dataclass(frozen=True, slots=True)
+class _DeviceKey:
+    """Tables of one device, equal where the device is."""
+
+    entities: tuple[Device, ...]
+
+    def __hash__(self) -> int:
+        """Of the name: tables of facts have no hash."""
+        return hash(self.entities[0].name)
+
+
+@lru_cache(maxsize=1)
+def _known_times(
+    device: _DeviceKey, calibration: Calibration, profile: TrainingProfile
+) -> dict[_RankWork, _OpTimes]:
+    """What was asked of the last device, as machines with other links share it."""
+    return {}
+
+
 def _op_times(
-    work: _RankWork, device: DeviceTable, calibration: Calibration, profile: TrainingProfile
-) -> _OpTimes:
-    """Times on a device; the last few are kept, as machines with other links share them."""
-    lowered, points, framework = work.lowered, work.points, profile.host
-    shapes = evaluate_shapes(lowered.costs, points)
+    works: Sequence[_RankWork], device: DeviceTable, calibration: Calibration,
+    profile: TrainingProfile,
+) -> list[_OpTimes]:  # fmt: skip
+    """Times on a device; the rows of all that is new are evaluated together."""
+    known = _known_times(_DeviceKey(device.entities), calibration, profile)
+    new = [work for work in dict.fromkeys(works) if work not in known]
+    if new:
+        costs = CostTable.joined([work.lowered.costs for work in new])
+        joined = replace(new[0].lowered, costs=costs)
+        check_known(joined, device)
+        shapes = evaluate_shapes(costs, new[0].points)
+        part = np.repeat(np.arange(len(new)), [len(work.lowered.costs.kind) for work in new])
+        rows = steady_row_times(
+            joined, shapes, device, calibration, framework=profile.host, part=part
+        )
+        for number, work in enumerate(new):
+            mine = (slice(None), part == number)
+            known[work] = _times_of_ops(
+                work, take_rows(shapes, mine), rows.device_s[0][mine], device, calibration, profile
+            )
+    return [known[work] for work in works]
+
+
+def _times_of_ops(
+    work: _RankWork, shapes: OpShapes, row_s: Array, device: DeviceTable,
+    calibration: Calibration, profile: TrainingProfile,
+) -> _OpTimes:  # fmt: skip
+    """Ops in execution order, from one occurrence of each row, (num_points, num_rows)."""
+    lowered, framework = work.lowered, profile.host
     dispatched, waits = hosted(lowered, work.launches, device, calibration, profile)
     is_update = work.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
-    rows = steady_row_times(lowered, shapes, device, calibration, framework=framework)
-    lesson = correction_of(lowered, shapes, rows.device_s, device, calibration, framework=framework)
+    lesson = correction_of(lowered, shapes, row_s[None], device, calibration, framework=framework)
     factor = np.exp(lesson.log_shift[0])[:, None]
-    device_s = rows.device_s[0].astype(np.float64)[:, lowered.costs.order] * factor
+    device_s = row_s.astype(np.float64)[:, lowered.costs.order] * factor
     updated_bytes = shapes.moved_bytes[0][lowered.costs.order][is_update].sum(dtype=np.float64)
     update_s = float(device_s[0, is_update].sum())
     return _OpTimes(
@@ -438,7 +515,7 @@ def _op_times(
         update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
         update_late_s=float(beyond_queue_s(lowered, dispatched, calibration) * factor[0, 0]),
         update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
-        traits=traits_of(lowered, shapes, rows.device_s[0], framework),
+        traits=traits_of(lowered, shapes, row_s, framework),
     )
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
 from paceline.model.graph.distinct import among, distinct
-from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Phase, monomials
 from paceline.model.ops.optable import variants
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
@@ -153,6 +153,7 @@ def row_times(
     calibration: Calibration,
     *,
     framework: str = "torch",
+    part: IntArray | None = None,
 ) -> OpTimes:
     """Time of one occurrence of each row on each device at each point.
 
@@ -162,21 +163,24 @@ def row_times(
         devices: Where it would run; a missing fact gives NaN.
         calibration: Slowdowns.
         framework: Whose kernels run.
+        part: Of several passes in one table, the pass of each row, ascending: the answers are those
+            of each alone, to the bit.
     """
+
+    def times(some: DeviceTable) -> OpTimes:
+        return _times(question(lowered, shapes, some, calibration, framework=framework, part=part))
+
     in_fp32 = calculates_in_fp32(devices, find_precision(lowered.configuration.precision))
     if in_fp32.all() or not in_fp32.any():
-        return _times(question(lowered, shapes, devices, calibration, framework=framework))
-    parts = [np.flatnonzero(in_fp32), np.flatnonzero(~in_fp32)]
-    times = [
-        _times(question(lowered, shapes, devices.take(part), calibration, framework=framework))
-        for part in parts
-    ]
-    return _merged(times, np.argsort(np.concatenate(parts)))
+        return times(devices)
+    kinds = [np.flatnonzero(in_fp32), np.flatnonzero(~in_fp32)]
+    found = [times(devices.take(kind)) for kind in kinds]
+    return _merged(found, np.argsort(np.concatenate(kinds)))
 
 
 def question(
     lowered: LoweredPass, shapes: OpShapes, devices: DeviceTable, calibration: Calibration, *,
-    framework: str,
+    framework: str, part: IntArray | None = None,
 ) -> Question:  # fmt: skip
     """What is asked of devices of which all or none calculate 16-bit products in FP32."""
     precision = find_precision(lowered.configuration.precision)
@@ -186,6 +190,7 @@ def question(
         lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr,
         bounds=row_bounds(shapes, devices, peak_dr), calibration=calibration, framework=framework,
         on_vector_units=on_vector_units,
+        part=np.zeros(len(lowered.costs.kind), dtype=np.int64) if part is None else part,
     )  # fmt: skip
 
 
@@ -259,7 +264,7 @@ def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     """What the group's model says, and no more than a kernel takes that is tuned by hand."""
     if one.model == _PREFILL:
         return _whole_heads_log10(one, asked)
-    learned = asked.calibration.models[one.model].log10_slowdown(one.features)
+    learned = _of_model(one.model, one.features, one.rows, asked)
     cells = np.flatnonzero(among(asked.lowered.costs.kind[one.rows], _CELLS))
     if one.model == Group.PRODUCT_TENSOR.model and cells.size:
         learned[..., cells] = np.minimum(learned[..., cells], _filled_log10(one.rows[cells], asked))
@@ -272,10 +277,22 @@ def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     return learned
 
 
+def _of_model(
+    name: str, features: Array, rows: npt.NDArray[np.intp], asked: Question
+) -> Array:  # fmt: skip
+    """What a model says of some rows, (D, P, rows), asked of one part at a time.
+
+    The last bits of a product of matrices follow the place of a row in it.
+    """
+    model = asked.calibration.models[name]
+    ends = np.flatnonzero(np.diff(asked.part[rows])) + 1
+    found = [model.log10_slowdown(one) for one in np.split(features, ends, axis=2)]
+    return found[0] if len(found) == 1 else np.concatenate(found, axis=2)
+
+
 def _whole_heads_log10(one: GroupFeatures, asked: Question) -> Array:
     """What the model of attention says, with heads as wide as their kernels, (D, P, rows)."""
-    model = asked.calibration.models[one.model]
-    learned = model.log10_slowdown(one.features)
+    learned = _of_model(one.model, one.features, one.rows, asked)
     own = asked.shapes.dims[:, :, _HEAD_SIZE]
     between = np.flatnonzero((kernel_head_size(own) != own).any(axis=0)[one.rows])
     if not between.size:
@@ -291,7 +308,7 @@ def _whole_heads_log10(one: GroupFeatures, asked: Question) -> Array:
     times_bound = wide.bounds.rows(rows).roofline_s / np.maximum(
         asked.bounds.rows(rows).roofline_s, 1e-12
     )
-    learned[..., between] = model.log10_slowdown(features) + np.log10(times_bound)
+    learned[..., between] = _of_model(one.model, features, rows, asked) + np.log10(times_bound)
     return learned
 
 
@@ -329,7 +346,7 @@ def _filled_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
         filled = _with_batch(rows, batch, asked)
         features = _features(model, Group.PRODUCT_TENSOR, rows, filled)
         seconds = filled.bounds.rows(rows).roofline_s * np.power(
-            np.float32(10), asked.calibration.models[model].log10_slowdown(features)
+            np.float32(10), _of_model(model, features, rows, asked)
         )
         is_larger = asked.shapes.dims[:, rows, 0] <= batch
         best = np.where(is_larger, np.minimum(best, seconds), best)
@@ -401,6 +418,7 @@ class Question:
         calibration: Constants.
         framework: Whose kernels run.
         on_vector_units: Products of 16 bits are calculated in FP32.
+        part: Part of each row, ascending, (R,); models are asked of those of one at a time.
     """
 
     lowered: LoweredPass
@@ -411,6 +429,7 @@ class Question:
     calibration: Calibration
     framework: str
     on_vector_units: bool
+    part: IntArray
 
     @property
     def software(self) -> Mapping[str, str]:
@@ -447,11 +466,25 @@ def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     for number in distinct(group_r):
         group = Group(number)
         for model, served in _models(group, np.flatnonzero(group_r == number), costs):
-            first, index = rows_alike(costs, served, at_points)
+            first, index = _alike_in_parts(costs, served, at_points, asked.part)
             yield GroupFeatures(
                 served=served, rows=served[first], index=index, model=model,
                 features=_features(model, group, served[first], asked),
             )  # fmt: skip
+
+
+def _alike_in_parts(
+    costs: CostTable, served: npt.NDArray[np.intp], at_points: Sequence[Array], part: IntArray
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """As `rows_alike`, of each part by itself."""
+    ends = np.flatnonzero(np.diff(part[served])) + 1
+    starts, first, index, count = [0, *ends.tolist()], [], [], 0
+    for start, rows in zip(starts, np.split(served, ends), strict=True):
+        own_first, own_index = rows_alike(costs, rows, at_points)
+        first.append(own_first + start)
+        index.append(own_index + count)
+        count += len(own_first)
+    return np.concatenate(first), np.concatenate(index)
 
 
 def _models(

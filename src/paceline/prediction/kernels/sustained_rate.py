@@ -14,7 +14,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.distinct import among
-from paceline.model.graph.graph import OpKind, Phase
+from paceline.model.graph.graph import IntArray, OpKind, Phase
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.device_kinds import kind_facts, runs_of
 from paceline.prediction.devices import PEAK_KEYS, DeviceTable
@@ -50,6 +50,7 @@ def steady_row_times(
     calibration: Calibration,
     *,
     framework: str = "torch",
+    part: IntArray | None = None,
 ) -> OpTimes:
     """As `kernels.row_times`, at the clock that a step repeated for hours holds.
 
@@ -57,7 +58,7 @@ def steady_row_times(
     fitted with the law. Steps have a level beside the kernels that were timed alone, which makes
     memory no faster than it is. A device whose clock is known is shifted besides.
     """
-    burst = row_times(lowered, shapes, devices, calibration, framework=framework)
+    burst = row_times(lowered, shapes, devices, calibration, framework=framework, part=part)
     device_s = products_without_casts(burst, lowered, shapes, devices, calibration)
     if calibration.constants["device"]["is_power_limited"]:
         device_s = sustained_row_s(device_s, lowered, shapes, devices, calibration)
