@@ -53,6 +53,7 @@ from paceline.model.rewrite.platforms import first_platform_alike, on_platform
 from paceline.model.rewrite.quantisation import quantised, with_operands_cast
 from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs, without_results
 from paceline.model.rewrite.serving_graph import served, with_narrow_cache, with_served_adapters
+from paceline.model.standing import Standing, with_whole_updates
 from paceline.model.table_updates import updated_by_rows, with_table_updates
 from paceline.values import dataclass
 
@@ -373,8 +374,9 @@ def _offloaded(program: Program, configuration: Configuration) -> Program:
 
 
 def lowered_program(
-    program: Program, name: str, configuration: Configuration, memory: MemoryTable
-) -> LoweredPass:
+    program: Program, name: str, configuration: Configuration, memory: MemoryTable,
+    standing: Standing | None = None,
+) -> LoweredPass:  # fmt: skip
     """Costs and memory of a program that was rewritten.
 
     Args:
@@ -382,17 +384,26 @@ def lowered_program(
         name: Of its graph.
         configuration: What it was rewritten for.
         memory: Its moments that matter, as `memory_table` has them.
+        standing: Which of its layers stand for others; none where it is the whole model. Ops are
+            those of the program, and all sums those of the whole.
     """
     precision = find_precision(configuration.precision)
-    stores = program.stores
-    num_bytes = stores.num_bytes()[:, 0]
+    stores, counts = program.stores, np.ones(len(program.stores))
+    whole = program if standing is None else with_whole_updates(program, standing)
+    costs = cost_table(whole, configuration, precision)
+    if standing is not None:
+        counts = standing.storage_counts.astype(np.float64)
+        every = standing.op_counts(len(program.ops)).astype(np.float64)
+        count = np.bincount(costs.order, every, len(costs.kind)).astype(np.float64)
+        costs = replace(costs, count=count)
+    num_bytes = stores.num_bytes()[:, 0] * counts
     is_parameter = stores.owner == Owner.PARAMETER
     is_state = among(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
-    elements = stores.elements[:, 0]
+    elements = stores.elements[:, 0] * counts
     return LoweredPass(
         name=name,
         configuration=configuration,
-        costs=cost_table(program, configuration, precision),
+        costs=costs,
         memory=memory,
         num_parameters=int(elements[is_parameter].sum()),
         num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
@@ -400,7 +411,7 @@ def lowered_program(
         * sent_gradient_frac(program, configuration),
         parameter_bytes=float(num_bytes[is_parameter].sum()),
         optimizer_state_bytes=float(num_bytes[is_state].sum()),
-        gradient_ready=_gradient_ready(program),
+        gradient_ready=_gradient_ready(program, num_bytes),
     )
 
 
@@ -410,7 +421,7 @@ def _sent(program: Program) -> npt.NDArray[np.bool_]:
     return np.asarray(is_sent | updated_by_rows(program))
 
 
-def _gradient_ready(program: Program) -> FloatArray:
+def _gradient_ready(program: Program, num_bytes: FloatArray) -> FloatArray:
     """(op that writes it last in the backward pass, bytes) of each gradient, in that order."""
     stores, writes = program.stores, program.writes
     is_gradient = stores.owner[writes.storage] == Owner.GRADIENT
@@ -418,4 +429,4 @@ def _gradient_ready(program: Program) -> FloatArray:
     np.maximum.at(last, writes.storage[is_gradient], writes.op[is_gradient])
     gradients = np.flatnonzero((stores.owner == Owner.GRADIENT) & (last >= 0))
     order = gradients[np.argsort(last[gradients], kind="stable")]
-    return np.stack((last[order].astype(np.float64), stores.num_bytes()[order, 0]), axis=1)
+    return np.stack((last[order].astype(np.float64), num_bytes[order]), axis=1)

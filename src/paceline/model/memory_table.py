@@ -6,6 +6,8 @@ from functools import cache
 
 import numpy as np
 
+from paceline.columns import take_rows
+from paceline.model.belonging import is_weight_copy
 from paceline.model.graph.block_names import blocks_of_ops, flow_of_blocks, is_numbered, own_blocks
 from paceline.model.graph.costs import GatheredShares, MemoryTable
 from paceline.model.graph.distinct import distinct
@@ -13,12 +15,12 @@ from paceline.model.graph.graph import (
     NUM_MONOMIALS,
     FloatArray,
     IntArray,
-    OpKind,
     Owner,
     Phase,
     monomials,
 )
 from paceline.model.graph.program import OUTLIVES, BoolArray, Program
+from paceline.model.standing import Standing
 
 _NUM_OWNERS = len(Owner)
 _NUM_LARGEST = 8
@@ -39,16 +41,19 @@ _REMOVED: tuple[tuple[Owner, ...], ...] = (
 )
 
 
-def live_bytes(program: Program) -> tuple[FloatArray, FloatArray]:
+def live_bytes(program: Program, chosen: BoolArray | None = None) -> tuple[FloatArray, FloatArray]:
     """Bytes alive during each op, by owner, and the number of storages alive.
 
     Args:
         program: Ordered, so that ops are numbered as they run.
+        chosen: Storages that count; all by default.
 
     Returns:
         Bytes, (num_ops, num_owners, 9), and counts, (num_ops,).
     """
     stores, num_ops = program.stores, len(program.ops)
+    if chosen is not None:
+        stores = take_rows(stores, chosen)
     start = np.clip(stores.birth, 0, num_ops)
     end = np.where(stores.death == OUTLIVES, num_ops, np.clip(stores.death + 1, 0, num_ops))
     end = np.maximum(end, start)
@@ -65,38 +70,59 @@ def live_bytes(program: Program) -> tuple[FloatArray, FloatArray]:
     return live[:num_ops], count[:num_ops].astype(np.float64)
 
 
-def memory_table(program: Program, part: IntArray | None = None) -> MemoryTable:
+def memory_table(
+    program: Program, part: IntArray | None = None, standing: Standing | None = None
+) -> MemoryTable:
     """The candidate peaks of an ordered program.
 
     Args:
         program: What runs.
         part: Part of each op, (num_ops,), if the fullest moments of each part are to be kept, which
             the peak is one of, instead of those that are the peak of the whole somewhere.
+        standing: Which layers stand for others; none where it is the whole model. Moments of the
+            last that are stood for come at the end.
     """
-    by_owner, num_allocations = live_bytes(program)
-    stores = program.stores
+    stores, op = program.stores, np.arange(len(program.ops))
     passing = stores.num_bytes()[(stores.birth >= 0) | (stores.death != OUTLIVES)]
+    by_owner, num_allocations = _alive(program, np.ones(len(stores), dtype=np.bool_), standing)
+    copies = _alive(program, is_weight_copy(program), standing)[0].sum(axis=1)
+    if standing is not None:
+        op = np.concatenate((op, standing.ops))
+        if part is not None:
+            part = np.concatenate((part, part[standing.ops] + int(part.max(initial=0)) + 1))
     rows = _possible_peaks(by_owner) if part is None else _fullest(by_owner, part)
     return MemoryTable(
         by_owner=by_owner[rows],
-        op=rows.astype(np.int32),
-        weight_copies=_weight_copies(program, rows),
+        op=op[rows].astype(np.int32),
+        weight_copies=copies[rows],
         largest_bytes=passing[_largest(passing)],
         num_allocations=num_allocations[rows],
-        gathered=_gathered(program, rows),
+        gathered=_gathered(program, op[rows], standing),
     )
 
 
-def _gathered(program: Program, rows: IntArray) -> GatheredShares:
+def _alive(
+    program: Program, chosen: BoolArray, standing: Standing | None
+) -> tuple[FloatArray, FloatArray]:
+    """As `live_bytes`, of the whole model; the last layers that others stand for at the end."""
+    found = live_bytes(program, chosen)
+    if standing is None:
+        return found
+    earlier, later = (live_bytes(program, chosen & (standing.group == one)) for one in (-1, 1))
+    by_owner, count = (standing.at_ends(*one) for one in zip(found, earlier, later, strict=True))
+    return by_owner, count
+
+
+def _gathered(program: Program, rows: IntArray, standing: Standing | None) -> GatheredShares:
     """Shares of the weights in the unit that runs at some ops and in the one that comes next."""
     ops = program.ops
     names = flow_of_blocks(program.modules, ops.module[ops.phase == Phase.FORWARD])
-    share = _weight_shares(program, names)
+    share = _weight_shares(program, names, standing)
     is_beside, is_each = ~np.array([is_numbered(name) for name in names]), np.array([[1], [0]])
     unit = np.pad(share * (is_each | ~is_beside), ((0, 0), (1, 2)))
     kept = share[is_beside].sum() * (1 - is_each)
     # Backward goes from the last block to the first, and leaves the root's gradients whole.
-    last_read = _weight_shares(program, names, is_last=True) * is_beside
+    last_read = _weight_shares(program, names, standing, is_last=True) * is_beside
     left = np.cumsum(last_read[::-1])[::-1]
     phase, here = ops.phase[rows], own_blocks(program.modules, ops.module[rows], names)
     is_backward = phase == Phase.BACKWARD
@@ -110,7 +136,7 @@ def _gathered(program: Program, rows: IntArray) -> GatheredShares:
 
 
 def _weight_shares(
-    program: Program, names: tuple[str, ...], *, is_last: bool = False
+    program: Program, names: tuple[str, ...], standing: Standing | None, *, is_last: bool = False
 ) -> FloatArray:
     """Share of all weights that each block is the first to read, or forward's last, (num_blocks,).
 
@@ -126,31 +152,10 @@ def _weight_shares(
         home = np.where(last >= 0, last, home)
     held = (stores.owner == Owner.PARAMETER) & (home < num_ops)
     block = blocks_of_ops(program.modules, program.ops.module, names)
-    weights = np.bincount(block[home[held]], stores.num_bytes()[held, 0], len(names))
-    return np.asarray(weights / max(float(weights.sum()), 1.0))
-
-
-def is_weight_copy(program: Program) -> BoolArray:
-    """Storages that hold a narrow copy of a parameter, (num_storages,)."""
-    of_parameter = program.stores.owner[program.reads.storage] == Owner.PARAMETER
-    casting = np.zeros(len(program.ops), dtype=np.bool_)
-    casting[program.reads.op[of_parameter]] = True
-    casting &= program.ops.kind == OpKind.CAST
-    copies = np.zeros(len(program.stores), dtype=np.bool_)
-    copies[program.writes.storage[casting[program.writes.op]]] = True
-    copies &= program.stores.owner == Owner.ACTIVATION
-    rows = np.flatnonzero(copies)
-    copies[rows] = ~program.stores.elements[rows, 1:].any(axis=1)  # As large at every batch.
-    return copies
-
-
-def _weight_copies(program: Program, rows: IntArray) -> FloatArray:
-    """Bytes of narrow copies of parameters alive during some ops, (num_rows, 9)."""
-    chosen, stores = np.flatnonzero(is_weight_copy(program)), program.stores
-    birth, death = stores.birth[chosen], stores.death[chosen]
-    is_alive = (birth <= rows[:, None]) & (rows[:, None] <= death)
-    copies: FloatArray = is_alive.astype(np.float64) @ stores.num_bytes()[chosen]
-    return copies
+    num_bytes = stores.num_bytes()[held, 0]
+    weights = np.bincount(block[home[held]], num_bytes, len(names))
+    counts = 1 if standing is None else standing.storage_counts[held]
+    return np.asarray(weights / max(float((num_bytes * counts).sum()), 1.0))
 
 
 def _possible_peaks(by_owner: FloatArray) -> IntArray:

@@ -12,12 +12,12 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from paceline.model.belonging import is_weight_copy
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
-from paceline.model.memory_table import is_weight_copy
 from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.memory.passing_weights import passing_weights
 from paceline.parallelism.memory.sharded_memory import KeptShares

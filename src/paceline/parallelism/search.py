@@ -34,7 +34,8 @@ from paceline.parallelism.memory.memory_fit import (
 )
 from paceline.parallelism.offload import Host, host_bytes, offloaded
 from paceline.parallelism.rank_memory import joined_bytes, least_rank_bytes
-from paceline.parallelism.schedule.blocks import TensorGroup, costs_of_ways, rank_work
+from paceline.parallelism.schedule.blocks import TensorGroup, costs_of_ways
+from paceline.parallelism.schedule.rank_work import rank_work
 from paceline.parallelism.schedule.table import (
     KINDS,
     SHARDINGS,
@@ -207,27 +208,23 @@ def prepare_search(
             tables share nothing but these.
     """
     points = Points.of(microbatches, seq=seq)
-    has_tables = is_mostly_tables(graph)
-    of_tables = fabric.devices_per_node * _NODES_OF_TABLES if has_tables else 0
-    reach = max(fabric.even_domain, of_tables)
+    has_tables, per_node = is_mostly_tables(graph), fabric.devices_per_node
+    reach = max(fabric.even_domain, per_node * _NODES_OF_TABLES * has_tables)
     experts = expert_degrees(graph, reach) if splits_model else []
     splits_layers = splits_model and not has_tables
-    cuts = splits_layers and cuts_weights(configuration)
+    most = max_tensor_degree if splits_layers and cuts_weights(configuration) else 1
     part_tokens = context_part_tokens if splits_model else int(seq)
-    ways = _recomputing(configuration)
-    groups: list[TensorGroup] = []
+    ways, groups = _recomputing(configuration), list[TensorGroup]()
     known: dict[int, Variant] = {}
 
     def evaluated(places: Sequence[int]) -> tuple[Variant, ...]:
-        # Those with the same part of a sequence come together, as the last few parts are kept.
-        ranks = {place: groups[place // len(ways)].shape for place in places}
-        new = sorted(ranks.keys() - known, key=lambda i: (ranks[i].ring, ranks[i].ulysses, i))
+        new = [place for place in places if place not in known]
         asked = [(ways[place % len(ways)], groups[place // len(ways)]) for place in new]
-        found = evaluated_variants(graph, asked, device, points, calibration)
-        known.update(zip(new, found, strict=True))
+        costs = evaluated_variants(graph, asked, device, points, calibration)
+        known.update(zip(new, costs, strict=True))
         return tuple(known[place] for place in places)
 
-    for group in tensor_groups(fabric, seq, max_tensor_degree if cuts else 1):
+    for group in tensor_groups(fabric, seq, most):
         try:
             rank_work(graph, ways[0], points, group.shape)
         except InvalidInputError:

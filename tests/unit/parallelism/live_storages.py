@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 from rank_actions import actions_of_rank
 
+from paceline.model.belonging import home_op
 from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
 from paceline.model.graph.program import Program
 from paceline.model.lowering import rewritten
-from paceline.parallelism.memory.training_state import home_op
 from paceline.parallelism.memory.weight_gradients import (
     makes_weight_gradients,
     put_off_with_weights,

@@ -8,12 +8,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.belonging import home_op, is_weight_copy
 from paceline.model.graph.block_names import blocks_of_ops, is_numbered
 from paceline.model.graph.distinct import largest_rows, summed_rows
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
 from paceline.model.graph.program import OUTLIVES, Program
-from paceline.model.memory_table import is_weight_copy
-from paceline.parallelism.memory.training_state import home_op
 from paceline.parallelism.memory.weight_gradients import put_off_with_weights
 from paceline.prediction.prediction import Points
 from paceline.values import dataclass

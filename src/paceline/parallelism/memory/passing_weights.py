@@ -22,13 +22,13 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.belonging import home_op, parameter_of
 from paceline.model.graph.block_names import flow_of_blocks, is_numbered, own_blocks
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes
-from paceline.parallelism.memory.training_state import home_op, parameter_of
 from paceline.values import dataclass
 
 #: Streams of their own: computation is the first, sharded gradients the second.

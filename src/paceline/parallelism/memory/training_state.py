@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.belonging import home_op, is_weight_copy, parameter_of
 from paceline.model.costs_table import accesses_of_updates
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.distinct import among, distinct
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
 from paceline.model.graph.program import Program
-from paceline.model.memory_table import is_weight_copy
 from paceline.model.rewrite.master_weights import sent_gradient_frac
 from paceline.model.table_updates import updated_by_rows
 from paceline.values import dataclass
@@ -227,73 +227,6 @@ def _counted(
         Part.UPDATE: (updated_bytes > 0, updated_bytes),
         Part.WORKSPACE: (owner == Owner.WORKSPACE, num_bytes),
     }
-
-
-def home_op(program: Program) -> IntArray:
-    """Op whose module a storage belongs to: where it is born, or first read if it is older."""
-    home = np.where(program.stores.birth >= 0, program.stores.birth, len(program.ops))
-    np.minimum.at(home, program.reads.storage, program.reads.op)
-    np.minimum.at(home, program.writes.storage, program.writes.op)
-    inside = np.where(program.stores.birth >= 0, program.stores.birth, home)
-    return np.asarray(np.minimum(inside, len(program.ops) - 1), dtype=np.int64)
-
-
-def parameter_of(program: Program) -> IntArray:
-    """The parameter that each storage is, or belongs to; -1 where there is none.
-
-    To a parameter belong its narrow copy, its gradient, its states, its master and what its update
-    needs for a moment. Updates name parameters, gradients and states in one order, those of rows
-    within the backward pass too; masters stand in the order of the storages that they are of.
-    """
-    stores = program.stores
-    found = np.where(stores.owner == Owner.PARAMETER, np.arange(len(stores)), -1)
-    updated: list[IntArray] = []
-    renewed = program.writes.op[stores.owner[program.writes.storage] == Owner.PARAMETER]
-    for op in distinct(renewed).tolist():
-        parameters = _touched(program, op, Owner.PARAMETER, is_read=False)
-        for owner in (Owner.GRADIENT, Owner.OPTIMIZER_STATE):
-            touched = _touched(program, op, owner, is_read=True)
-            found[touched] = np.resize(parameters, len(touched))
-        if program.ops.phase[op] == Phase.OPTIMIZER:
-            found[_workspaces(program, op)] = _parameters_of_workspaces(program, op, parameters)
-            updated.append(parameters)
-    masters = np.flatnonzero(stores.owner == Owner.MASTER_WEIGHT)
-    if masters.size:
-        found[masters] = distinct(np.concatenate(updated))
-    return _with_copies(program, found)
-
-
-def _touched(program: Program, op: int, owner: Owner, *, is_read: bool) -> IntArray:
-    """Storages of an owner that an op reads or writes, in its order."""
-    accesses = program.read_at_all if is_read else program.writes
-    storage = accesses.storage[accesses.op == op]
-    return np.asarray(storage[program.stores.owner[storage] == owner])
-
-
-def _workspaces(program: Program, op: int) -> IntArray:
-    stores = program.stores
-    return np.flatnonzero((stores.birth == op) & (stores.owner == Owner.WORKSPACE))
-
-
-def _parameters_of_workspaces(program: Program, op: int, parameters: IntArray) -> IntArray:
-    """Of temporaries: one or more of each parameter in their order, or of the largest alone."""
-    count = len(_workspaces(program, op))
-    if not len(parameters) or not count % len(parameters):
-        return np.resize(parameters, count)
-    largest = parameters[program.stores.elements[parameters, 0].argmax()]
-    return np.full(count, largest)
-
-
-def _with_copies(program: Program, parameter: IntArray) -> IntArray:
-    """The same with narrow copies, by what the op that writes them reads."""
-    reads, writes, owner = program.reads, program.writes, program.stores.owner
-    of_op = np.full(len(program.ops), -1)
-    rows = owner[reads.storage] == Owner.PARAMETER
-    of_op[reads.op[rows]] = reads.storage[rows]
-    copied = is_weight_copy(program)[writes.storage]
-    found = parameter.copy()
-    found[writes.storage[copied]] = of_op[writes.op[copied]]
-    return found
 
 
 def _last_forward(program: Program) -> float:

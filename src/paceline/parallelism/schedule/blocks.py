@@ -5,54 +5,39 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.catalog.entities import Device
 from paceline.columns import take_rows
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
-from paceline.model.graph.costs import Checkpointing, Configuration, CostTable, LoweredPass
+from paceline.model.graph.block_names import is_numbered
+from paceline.model.graph.costs import Configuration, CostTable
 from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
-from paceline.model.graph.program import Program
-from paceline.model.lowering import lowered_program, rewritten
-from paceline.model.memory_table import memory_table
 from paceline.model.objectives import models_beside
-from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.collectives.cluster import check_known
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.block_memory import (
-    BlockMemory,
     BoolArray,
-    block_memory,
-    boundary_bytes,
 )
-from paceline.parallelism.memory.sharded_memory import PeakMoments, peak_moments
+from paceline.parallelism.memory.sharded_memory import PeakMoments
 from paceline.parallelism.memory.training_state import (
     TiedState,
     TrainingState,
-    tied_state,
-    training_state,
 )
-from paceline.parallelism.memory.weight_gradients import makes_weight_gradients
-from paceline.parallelism.schedule.launches import Launches, hosted, launches_of, written_kernels
+from paceline.parallelism.schedule.launches import hosted
+from paceline.parallelism.schedule.rank_work import RankWork, rank_work
 from paceline.parallelism.split import (
-    CallTable,
-    RankGraph,
     Routing,
     SplitShape,
     Wires,
     calls_s,
-    split,
 )
 from paceline.parallelism.split.calls import AXES
-from paceline.parallelism.split.calls_run import calls_that_run
-from paceline.parallelism.split.sequence import check_ring
 from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.calibration.step_features import StepFeatures
@@ -67,8 +52,6 @@ from paceline.prediction.step.timeline import waiting_end_s
 from paceline.prediction.uncertainty.posterior_correction import correction_of, traits_of
 from paceline.values import dataclass
 
-#: More ops than any graph has.
-_MOST_OPS = 10_000_000
 #: Seconds of communication between tensor ranks and of tokens, in forward and in backward,
 #: (num_points, num_blocks) each.
 _Shared = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
@@ -239,189 +222,44 @@ def costs_of_ways(
 
 
 def _costs(
-    work: _RankWork, ops: _OpTimes, configuration: Configuration, group: TensorGroup,
+    work: RankWork, ops: _OpTimes, configuration: Configuration, group: TensorGroup,
     copied_bytes_per_s: float,
 ) -> BlockCosts:  # fmt: skip
     """What ranks run with what they tell each other."""
     calls = _shared_s(work, ops.device_s, configuration, group, copied_bytes_per_s)
-    times, memory = _block_times(work, ops, calls, group), work.memory
+    times, memory, layers = _block_times(work, ops, calls, group), work.memory, work.layers
+    every, tied = layers.of_block, work.tied
+    moment = work.lowered.memory.op
+    is_last = np.maximum.accumulate(np.diff(moment, prepend=0) < 0)
     return BlockCosts(
-        names=work.names,
+        names=layers.whole_names,
         points=work.points,
-        forward_s=times.forward.device_s,
-        backward_s=times.backward.device_s,
-        forward_host_s=times.forward.host_s,
-        backward_host_s=times.backward.host_s,
-        weight_s=times.weight_s,
-        tensor_s=times.forward.called_s + times.backward.called_s,
+        forward_s=times.forward.device_s[:, every],
+        backward_s=times.backward.device_s[:, every],
+        forward_host_s=times.forward.host_s[:, every],
+        backward_host_s=times.backward.host_s[:, every],
+        weight_s=times.weight_s[:, every],
+        tensor_s=(times.forward.called_s + times.backward.called_s)[:, every],
         update_host_s=ops.update_host_s,
         update_late_s=ops.update_late_s,
         update_bytes_per_s=ops.update_bytes_per_s,
-        state=work.state,
-        tied=work.tied,
-        saved_bytes=memory.saved_bytes,
-        put_off_bytes=memory.put_off_bytes,
-        boundary_bytes=work.boundaries[0],
-        handed_bytes=work.boundaries[1],
-        transient_bytes=memory.transient_bytes,
-        adding_bytes=memory.adding_bytes,
-        largest_bytes=memory.largest_bytes,
+        state=TrainingState(work.state.values[..., every]),
+        tied=replace(
+            tied,
+            reads=tied.reads[:, every],
+            home=layers.in_whole(tied.home, is_last=np.zeros(len(tied.home), dtype=np.bool_)),
+        ),
+        saved_bytes=memory.saved_bytes[:, every],
+        put_off_bytes=memory.put_off_bytes[:, every],
+        boundary_bytes=work.boundaries[0][:, every],
+        handed_bytes=work.boundaries[1][:, every],
+        transient_bytes=memory.transient_bytes[:, every],
+        adding_bytes=memory.adding_bytes[:, every],
+        largest_bytes=memory.largest_bytes[:, every],
         moments=work.moments,
-        moment_block=work.block[work.lowered.memory.op],
+        moment_block=layers.in_whole(work.block[moment], is_last=is_last),
         num_allocations=live_at_peak(work.lowered.memory, work.points)[1],
         traits=ops.traits,
-    )
-
-
-def rank_work(
-    graph: Graph, configuration: Configuration, points: Points, shape: SplitShape
-) -> _RankWork:
-    """What a rank runs and keeps; arguments are those of `block_costs`, and it raises the same."""
-    kept = _rank_works(graph, replace(configuration, checkpointing="none"), _PointsKey.of(points))
-    return kept(shape, configuration.checkpointing)
-
-
-@dataclass(frozen=True, slots=True)
-class _PointsKey:
-    """`Points` that are equal where their numbers are."""
-
-    batch: tuple[float, ...]
-    seq: tuple[float, ...]
-
-    @classmethod
-    def of(cls, points: Points) -> _PointsKey:
-        """Their numbers."""
-        return cls((*points.batch.tolist(),), (*points.seq.tolist(),))
-
-    def points(self) -> Points:
-        """Points of these numbers."""
-        return Points(batch=np.array(self.batch), seq=np.array(self.seq))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _RankWork:
-    """What a rank runs and keeps, which is the same on every device.
-
-    Attributes:
-        points: Microbatch sizes.
-        names: Module path of each block.
-        block: Block of each op, (num_ops,).
-        phase: Phase of each, same shape.
-        makes_weight: Whether each makes gradients of weights, same shape.
-        lowered: Their costs.
-        state: What is kept to train each block.
-        tied: Of it, what several blocks read.
-        moments: Live bytes at the moments that can be the peak.
-        memory: Activations of each block.
-        shared: What ranks that share blocks exchange.
-        boundaries: What a block needs of those before, and what it makes for layers after it,
-            (2, num_points, num_blocks).
-        launches: What a host may launch one by one.
-    """
-
-    points: Points
-    names: tuple[str, ...]
-    block: IntArray
-    phase: npt.NDArray[np.integer]
-    makes_weight: BoolArray
-    lowered: LoweredPass
-    state: TrainingState
-    tied: TiedState
-    moments: PeakMoments
-    memory: BlockMemory
-    shared: _SharedWork
-    boundaries: FloatArray
-    launches: Launches
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SharedWork:
-    """What ranks that share blocks exchange.
-
-    Attributes:
-        routing: Where tokens go, if they go to experts.
-        expert_ranks: Ranks that share the experts of a layer.
-        block: Block of each call, (num_calls,).
-        is_forward: Whether it belongs to forward, same shape.
-        op: Op that runs as the one that calls, -1 where none does, same shape.
-    """
-
-    calls: CallTable
-    routing: Routing | None
-    expert_ranks: int
-    block: IntArray
-    is_forward: BoolArray
-    op: IntArray
-
-
-@lru_cache(maxsize=1)
-def _rank_works(
-    graph: Graph, configuration: Configuration, key: _PointsKey
-) -> Callable[[SplitShape, Checkpointing], _RankWork]:
-    """What ranks run of a step in one configuration, and what they keep and recompute.
-
-    All that was asked of the last one is kept, as machines of many kinds share it: half a megabyte
-    each of a large model. Graphs are equal if they are the same object.
-    """
-
-    @cache
-    def as_written(shape: SplitShape) -> tuple[FloatArray, FloatArray]:
-        """Bytes that cross the ends of blocks and their kernels, cut for some ranks."""
-        eager = replace(with_weight_format(graph, configuration), compiler="eager")
-        program, names = rewritten(split(graph, shape).graph, eager), block_names(graph)
-        return boundary_bytes(program, names, key.points()), written_kernels(program, eager, names)
-
-    @cache
-    def work(shape: SplitShape, checkpointing: Checkpointing) -> _RankWork:
-        how = replace(configuration, checkpointing=checkpointing)
-        return _rank_work(graph, how, shape, key.points(), as_written(shape))
-
-    return work
-
-
-def _rank_work(
-    graph: Graph, configuration: Configuration, shape: SplitShape, points: Points,
-    written: tuple[FloatArray, FloatArray],
-) -> _RankWork:  # fmt: skip
-    """Split and lower a training step; ``written`` are bytes between its blocks, and kernels."""
-    how = with_weight_format(graph, configuration)
-    rank = split(graph, shape)
-    program, names = rewritten(rank.graph, how), block_names(graph)
-    if shape.ring > 1:
-        check_ring(program)
-    block = blocks_of_ops(program.modules, program.ops.module, names)
-    is_late = program.ops.position >= program.first_backward()
-    memory = memory_table(program, block + len(names) * is_late)
-    lowered = lowered_program(program, graph.name, how, memory)
-    return _RankWork(
-        points=points,
-        names=names,
-        block=block,
-        phase=program.ops.phase,
-        makes_weight=makes_weight_gradients(program),
-        lowered=lowered,
-        state=training_state(program, how, block, len(names), rank.is_expert),
-        tied=tied_state(program, how, block, len(names), rank.is_expert),
-        moments=peak_moments(lowered, points),
-        memory=block_memory(program, block, len(names), points),
-        shared=_shared_work(rank, how, program, names),
-        boundaries=written[0],
-        launches=launches_of(graph, program, shape, block, written[1], how.checkpointing),
-    )
-
-
-def _shared_work(
-    rank: RankGraph, how: Configuration, program: Program, names: tuple[str, ...]
-) -> _SharedWork:
-    graph, calls = rank.graph, calls_that_run(rank.graph, how, rank.calls)
-    own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
-    return _SharedWork(
-        calls=calls,
-        routing=rank.routing,
-        expert_ranks=rank.shape.expert_ranks,
-        block=own[calls.op],
-        is_forward=among(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS)),
-        op=_running_op(graph, calls, program),
     )
 
 
@@ -464,13 +302,13 @@ class _DeviceKey:
 @lru_cache(maxsize=1)
 def _known_times(
     device: _DeviceKey, calibration: Calibration, profile: TrainingProfile
-) -> dict[_RankWork, _OpTimes]:
+) -> dict[RankWork, _OpTimes]:
     """What was asked of the last device, as machines with other links share it."""
     return {}
 
 
 def _op_times(
-    works: Sequence[_RankWork], device: DeviceTable, calibration: Calibration,
+    works: Sequence[RankWork], device: DeviceTable, calibration: Calibration,
     profile: TrainingProfile,
 ) -> list[_OpTimes]:  # fmt: skip
     """Times on a device; the rows of all that is new are evaluated together."""
@@ -486,15 +324,16 @@ def _op_times(
             joined, shapes, device, calibration, framework=profile.host, part=part
         )
         for number, work in enumerate(new):
-            mine = (slice(None), part == number)
+            at_rows = np.ix_(np.arange(len(shapes.flop)), np.flatnonzero(part == number))
+            row_s = rows.device_s[0][at_rows]
             known[work] = _times_of_ops(
-                work, take_rows(shapes, mine), rows.device_s[0][mine], device, calibration, profile
+                work, take_rows(shapes, at_rows), row_s, device, calibration, profile
             )
     return [known[work] for work in works]
 
 
 def _times_of_ops(
-    work: _RankWork, shapes: OpShapes, row_s: Array, device: DeviceTable,
+    work: RankWork, shapes: OpShapes, row_s: Array, device: DeviceTable,
     calibration: Calibration, profile: TrainingProfile,
 ) -> _OpTimes:  # fmt: skip
     """Ops in execution order, from one occurrence of each row, (num_points, num_rows)."""
@@ -544,10 +383,10 @@ class _BlockTimes:
 
 
 def _block_times(
-    work: _RankWork, ops: _OpTimes, shared_s: _Shared, group: TensorGroup
+    work: RankWork, ops: _OpTimes, shared_s: _Shared, group: TensorGroup
 ) -> _BlockTimes:
     """Blocks with what their ranks tell each other."""
-    phase, num_blocks = work.phase, len(work.names)
+    phase, num_blocks = work.phase, len(work.layers.names)
     is_backward = among(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     found: list[_PhaseTimes] = []
     parts = (among(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
@@ -563,7 +402,7 @@ def _block_times(
 
 
 def _phase_times(
-    work: _RankWork, ops: _OpTimes, part: BoolArray, device_s: FloatArray, called_s: FloatArray
+    work: RankWork, ops: _OpTimes, part: BoolArray, device_s: FloatArray, called_s: FloatArray
 ) -> _PhaseTimes:
     """One phase; a block in which the host waits keeps device and host for equally long.
 
@@ -593,7 +432,7 @@ def _per_block(
 
 
 def _shared_s(
-    work: _RankWork, busy_s: FloatArray, configuration: Configuration, group: TensorGroup,
+    work: RankWork, busy_s: FloatArray, configuration: Configuration, group: TensorGroup,
     copied_bytes_per_s: float,
 ) -> _Shared:  # fmt: skip
     """Seconds of communication between ranks that share blocks: in forward and in backward.
@@ -603,7 +442,7 @@ def _shared_s(
     result, so nothing hides them but the ring's. Recomputing a block repeats the calls of its
     forward, and models beside the one that is trained make those of the passes that they run.
     """
-    shared, calls, names = work.shared, work.shared.calls, work.names
+    shared, calls, names = work.shared, work.shared.calls, work.layers.names
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
     seconds = calls_s(
         calls, work.points, group.wires(len(work.points.batch), shared.routing),
@@ -627,7 +466,7 @@ def _shared_s(
     return (forward, out), (backward, back)
 
 
-def _sorting_s(work: _RankWork, element_bytes: float, copied_bytes_per_s: float) -> FloatArray:
+def _sorting_s(work: RankWork, element_bytes: float, copied_bytes_per_s: float) -> FloatArray:
     """Seconds to put what each call brings into the order of experts, (num_points, num_calls).
 
     Rows come by the rank that sent them, and a rank's experts want them by expert: all are read and
@@ -641,29 +480,3 @@ def _sorting_s(work: _RankWork, element_bytes: float, copied_bytes_per_s: float)
         return np.zeros((len(points.batch), len(calls)))
     messages = calls.messages(element_bytes)
     return 2.0 * messages.bytes_at(points)[:, messages.of_call] / copied_bytes_per_s
-
-
-def _running_op(graph: Graph, calls: CallTable, program: Program) -> IntArray:
-    """Op that runs as that of each call, (num_calls,); -1 where it runs as others.
-
-    The same op of a module in the graph and in what runs: of its kind, phase and place.
-    """
-    num_modules = 1 + max(len(graph.modules), len(program.modules))
-    mine = _keys(graph.ops.kind, graph.ops.phase, graph.ops.module, num_modules)
-    running = _keys(program.ops.kind, program.ops.phase, program.ops.module, num_modules)
-    asked, order = mine[calls.op], np.argsort(running)
-    found = order[np.minimum(np.searchsorted(running[order], asked), len(order) - 1)]
-    return np.where(running[found] == asked, found, -1)
-
-
-def _keys(
-    kind: npt.NDArray[np.integer], phase: npt.NDArray[np.integer], module: npt.NDArray[np.integer],
-    num_modules: int,
-) -> IntArray:  # fmt: skip
-    """A number for each op, equal ones told apart by how many came before."""
-    alike = (kind.astype(np.int64) * len(Phase) + phase) * num_modules + module
-    order = np.argsort(alike, kind="stable")
-    ordered = alike[order]
-    before = np.empty_like(order)
-    before[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-    return np.asarray(alike * _MOST_OPS + before, dtype=np.int64)

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import EXPONENTS, Graph, IntArray, OpKind, Owner, Phase
+from paceline.model.graph.graph import EXPONENTS, Graph, IntArray, OpKind, Phase
 from paceline.model.ops.registry import dims_of
+from paceline.model.updates import of_what_is_kept
 from paceline.parallelism.split.calls import Call, CallTable
 from paceline.parallelism.split.roles import OpView, mark_states, view_ops
 from paceline.parallelism.split.routing import Routing
@@ -102,16 +103,13 @@ def with_part_of_storages(graph: Graph, is_shared: npt.NDArray[np.bool_], degree
     """The graph with a rank's part of some storages, and an update of what it keeps."""
     tensors, storages, ops = graph.tensors, graph.storages, graph.ops
     share = np.where(is_shared, 1.0 / degree, 1.0)
-    sizes = storages.elements[storages.owner == Owner.PARAMETER, 0]
-    kept_frac = (sizes * share[storages.owner == Owner.PARAMETER]).sum() / sizes.sum()
-    dims, flop, update = ops.dims.copy(), ops.flop.copy(), ops.kind == OpKind.OPTIMIZER
-    dims[update, 0] *= kept_frac
-    flop[update] *= kept_frac
+    elements = storages.elements * share[:, None]
+    dims, flop = of_what_is_kept(ops, storages, elements)
     return replace(
         graph,
         ops=replace(ops, dims=dims, flop=flop),
         tensors=replace(tensors, elements=tensors.elements * share[tensors.storage, None]),
-        storages=replace(storages, elements=storages.elements * share[:, None]),
+        storages=replace(storages, elements=elements),
     )
 
 
@@ -121,15 +119,11 @@ def with_whole_experts(whole: Graph, split: Graph, found: Experts, shape: SplitS
     Each of its experts gets the tokens of all ranks that have items of their own.
     """
     num_ranks, products = shape.expert_ranks, found.products
-    dims, flop = split.ops.dims.copy(), split.ops.flop.copy()
-    dims[products] = _dealt_out(whole, found, ranks=num_ranks, batches=shape.experts)
-    flop[products] = whole.ops.flop[products] / shape.tensor
     storages, tensors = split.storages.elements.copy(), split.tensors.elements.copy()
     storages[found.is_expert] = whole.storages.elements[found.is_expert] / num_ranks
-    update, owner = split.ops.kind == OpKind.OPTIMIZER, split.storages.owner == Owner.PARAMETER
-    kept_frac = storages[owner, 0].sum() / split.storages.elements[owner, 0].sum()
-    dims[update, 0] *= kept_frac
-    flop[update] *= kept_frac
+    dims, flop = of_what_is_kept(split.ops, split.storages, storages)
+    dims[products] = _dealt_out(whole, found, ranks=num_ranks, batches=shape.experts)
+    flop[products] = whole.ops.flop[products] / shape.tensor
     of_expert = found.is_expert[whole.tensors.storage]
     tensors[of_expert] = whole.tensors.elements[of_expert] / num_ranks
     copies = _token_copies(whole, found)

@@ -19,6 +19,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase
 from paceline.model.ops.registry import FACTS, dims_of, kinds_where
+from paceline.model.updates import of_what_is_kept
 from paceline.parallelism.collectives.links import Collective
 from paceline.parallelism.split.calls import Call, CallTable
 from paceline.parallelism.split.roles import (
@@ -356,25 +357,19 @@ def _check_widths(graph: Graph, flow: _Flow, degree: int) -> None:
 def _scaled(graph: Graph, flow: _Flow, degree: int, *, sequence_parallel: bool) -> Graph:
     """The graph with this rank's sizes."""
     ops, is_product = graph.ops, among(graph.ops.kind, _PRODUCTS)
-    dims, flop = ops.dims.copy(), ops.flop.copy()
+    stored = flow.is_split | (_follows_batch(graph) & sequence_parallel)
+    elements = graph.storages.elements * np.where(stored, 1.0 / degree, 1.0)[:, None]
+    dims, flop = of_what_is_kept(ops, graph.storages, elements)
     shrunk = np.array(flow.dims, dtype=np.int64).reshape(-1, 2)
     dims[shrunk[:, 0], shrunk[:, 1]] /= degree
     flop[flow.touches] /= degree
-    stored = flow.is_split.copy()
     moved = flow.is_split[graph.tensors.storage]
     if sequence_parallel:
         between = ~flow.touches & ~is_product & (ops.phase != Phase.OPTIMIZER)
         dims[between, 0] /= degree
         flop[between] /= degree
         along = _follows_batch(graph) & ~flow.is_split
-        stored |= along
         moved = moved | (along[graph.tensors.storage] & between[_op_of_tensor(graph)])
-    update = ops.kind == OpKind.OPTIMIZER
-    size, owned = graph.storages.elements[:, 0], graph.storages.owner == Owner.PARAMETER
-    kept_frac = 1.0 - (1.0 - 1.0 / degree) * size[owned & flow.is_split].sum() / size[owned].sum()
-    dims[update, 0] *= kept_frac
-    flop[update] *= kept_frac
-    share = np.where(stored, 1.0 / degree, 1.0)[:, None]
     return replace(
         graph,
         ops=replace(ops, dims=dims, flop=flop),
@@ -382,7 +377,7 @@ def _scaled(graph: Graph, flow: _Flow, degree: int, *, sequence_parallel: bool) 
             graph.tensors,
             elements=graph.tensors.elements * np.where(moved, 1.0 / degree, 1.0)[:, None],
         ),
-        storages=replace(graph.storages, elements=graph.storages.elements * share),
+        storages=replace(graph.storages, elements=elements),
     )
 
 

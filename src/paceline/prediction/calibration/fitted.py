@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.prediction.calibration.gaussian_process import Observations
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
@@ -53,8 +53,15 @@ class EfficiencyModel:
     floor: float
     ceiling: float
 
-    def log10_slowdown(self, features: Array) -> Array:
-        """Log10 of time over bound for features on the last axis."""
+    def log10_slowdown(self, features: Array, part: IntArray | None = None) -> Array:
+        """Log10 of time over bound for features on the last axis.
+
+        ``part`` says to which pass each row of the axis before it belongs, ascending: the answer is
+        that of each alone. The last bits of a product of matrices follow the place of a row in it.
+        """
+        if part is not None and part[0] != part[-1]:
+            parts = np.split(features, np.flatnonzero(np.diff(part)) + 1, axis=-2)
+            return np.concatenate([self.log10_slowdown(one) for one in parts], axis=-1)
         rows = features.reshape(-1, features.shape[-1])
         rows = np.ascontiguousarray(np.clip(rows, self.low, self.high), dtype=np.float32)
         y = np.empty(len(rows), dtype=np.float32)

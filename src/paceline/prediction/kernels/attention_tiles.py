@@ -17,11 +17,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from paceline.model.graph.distinct import among
+from paceline.model.graph.graph import FloatArray
+from paceline.model.ops.registry import kinds_where
 from paceline.prediction.features import Array
 from paceline.prediction.kernels.product_tiles import Engine
 from paceline.values import dataclass
 
+_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 _ROWS = (16, 64, 128)
 _SPLITS = (1, 2, 4, 8, 16, 32)
 #: Keys are walked in steps of so many.
@@ -123,3 +128,15 @@ def attention_tiled_s(
             best = np.minimum(best, np.maximum(cycles / engine.clock_hz, memory_s))
     total: Array = best + np.float32(constants.launch_s)
     return total
+
+
+def computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
+    """Share of the counted operations that kernels run, (num_points, num_rows).
+
+    A graph counts the whole square of attention; fused kernels skip what a causal mask hides.
+    """
+    frac = np.ones(dims.shape[:2])
+    rows = np.flatnonzero(among(kind, _ATTENTION))
+    q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
+    frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
+    return frac

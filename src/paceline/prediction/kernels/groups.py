@@ -12,7 +12,7 @@ import numpy.typing as npt
 from paceline.dtypes import DType, Precision
 from paceline.model.graph.costs import CostTable
 from paceline.model.graph.distinct import distinct, distinct_rows
-from paceline.model.graph.graph import FloatArray, OpKind
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind
 from paceline.model.ops.facts import Efficiency, StreamFamily
 from paceline.model.ops.registry import FACTS, column, is_one_of, kinds_where
 from paceline.prediction.features import Array, ConvShape
@@ -209,7 +209,7 @@ def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[n
 
 
 def rows_alike(
-    costs: CostTable, rows: npt.NDArray[np.intp], at_points: Sequence[Array]
+    costs: CostTable, rows: npt.NDArray[np.intp], at_points: Sequence[Array], part: IntArray
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Which rows are the first of those that ask the same of a device, and which each is alike.
 
@@ -219,7 +219,20 @@ def rows_alike(
         costs: The pass.
         rows: Some of its rows.
         at_points: What is known of all rows at the points, (num_points, num_rows, …) each.
+        part: Part of each row of the pass, ascending; those of different parts are not alike.
     """
+    parts = np.split(rows, np.flatnonzero(np.diff(part[rows])) + 1)
+    found = [_alike_in_part(costs, own, at_points) for own in parts]
+    starts = np.cumsum([0, *(len(own) for own in parts)])
+    counts = np.cumsum([0, *(len(first) for first, _ in found)])
+    first = [own + start for (own, _), start in zip(found, starts, strict=False)]
+    index = [own + count for (_, own), count in zip(found, counts, strict=False)]
+    return np.concatenate(first), np.concatenate(index)
+
+
+def _alike_in_part(
+    costs: CostTable, rows: npt.NDArray[np.intp], at_points: Sequence[Array]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     codes = np.stack((costs.kind[rows], costs.variant[rows], costs.matmul_dtype[rows]), axis=1)
     numbers = [np.moveaxis(one[:, rows], 1, 0).reshape(len(rows), -1) for one in at_points]
     asked = np.concatenate((codes, *numbers, costs.weight_bytes[rows]), axis=1)

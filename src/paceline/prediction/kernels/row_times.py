@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from paceline.prediction.kernels.attention_generations import log10_slower
 from paceline.prediction.kernels.attention_tiles import (
     AttentionConstants,
     attention_tiled_s,
+    computed_frac,
     kernel_head_size,
 )
 from paceline.prediction.kernels.conv_transforms import has_rare_filter
@@ -77,7 +79,6 @@ from paceline.values import dataclass
 
 #: Models of attention: of one query row per head, which reads memory, and of more, which compute.
 _DECODE, _PREFILL = "attention_decode", "attention"
-_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 _PRODUCTS = kinds_where(lambda facts: facts.efficiency == "product")
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = kinds_where(lambda facts: facts.is_cell)
@@ -125,25 +126,13 @@ def evaluate_shapes(costs: CostTable, points: Points) -> OpShapes:
     dims = dims.reshape(len(powers), num_rows, num_dims)
     launches = sequential_launches(costs.kind, dims)
     moved = costs.moved_bytes(powers)
-    flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
+    flop = powers @ costs.flop.T * computed_frac(costs.kind, dims)
     return OpShapes(
         flop=(flop / launches).astype(np.float32),
         moved_bytes=(moved / launches).astype(np.float32),
         dims=dims.astype(np.float32),
         launches=launches.astype(np.float32),
     )
-
-
-def _computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
-    """Share of the counted operations that kernels run, (P, R).
-
-    A graph counts the whole square of attention; fused kernels skip what a causal mask hides.
-    """
-    frac = np.ones(dims.shape[:2])
-    rows = np.flatnonzero(among(kind, _ATTENTION))
-    q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
-    frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
-    return frac
 
 
 def row_times(
@@ -166,16 +155,15 @@ def row_times(
         part: Of several passes in one table, the pass of each row, ascending: the answers are those
             of each alone, to the bit.
     """
-
-    def times(some: DeviceTable) -> OpTimes:
-        return _times(question(lowered, shapes, some, calibration, framework=framework, part=part))
-
+    ask = partial(
+        question, lowered, shapes, calibration=calibration, framework=framework, part=part
+    )
     in_fp32 = calculates_in_fp32(devices, find_precision(lowered.configuration.precision))
     if in_fp32.all() or not in_fp32.any():
-        return times(devices)
+        return _times(ask(devices))
     kinds = [np.flatnonzero(in_fp32), np.flatnonzero(~in_fp32)]
-    found = [times(devices.take(kind)) for kind in kinds]
-    return _merged(found, np.argsort(np.concatenate(kinds)))
+    times = [_times(ask(devices.take(kind))) for kind in kinds]
+    return _merged(times, np.argsort(np.concatenate(kinds)))
 
 
 def question(
@@ -264,7 +252,8 @@ def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     """What the group's model says, and no more than a kernel takes that is tuned by hand."""
     if one.model == _PREFILL:
         return _whole_heads_log10(one, asked)
-    learned = _of_model(one.model, one.features, one.rows, asked)
+    model = asked.calibration.models[one.model]
+    learned = model.log10_slowdown(one.features, asked.part[one.rows])
     cells = np.flatnonzero(among(asked.lowered.costs.kind[one.rows], _CELLS))
     if one.model == Group.PRODUCT_TENSOR.model and cells.size:
         learned[..., cells] = np.minimum(learned[..., cells], _filled_log10(one.rows[cells], asked))
@@ -277,22 +266,10 @@ def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     return learned
 
 
-def _of_model(
-    name: str, features: Array, rows: npt.NDArray[np.intp], asked: Question
-) -> Array:  # fmt: skip
-    """What a model says of some rows, (D, P, rows), asked of one part at a time.
-
-    The last bits of a product of matrices follow the place of a row in it.
-    """
-    model = asked.calibration.models[name]
-    ends = np.flatnonzero(np.diff(asked.part[rows])) + 1
-    found = [model.log10_slowdown(one) for one in np.split(features, ends, axis=2)]
-    return found[0] if len(found) == 1 else np.concatenate(found, axis=2)
-
-
 def _whole_heads_log10(one: GroupFeatures, asked: Question) -> Array:
     """What the model of attention says, with heads as wide as their kernels, (D, P, rows)."""
-    learned = _of_model(one.model, one.features, one.rows, asked)
+    model = asked.calibration.models[one.model]
+    learned = model.log10_slowdown(one.features, asked.part[one.rows])
     own = asked.shapes.dims[:, :, _HEAD_SIZE]
     between = np.flatnonzero((kernel_head_size(own) != own).any(axis=0)[one.rows])
     if not between.size:
@@ -308,7 +285,8 @@ def _whole_heads_log10(one: GroupFeatures, asked: Question) -> Array:
     times_bound = wide.bounds.rows(rows).roofline_s / np.maximum(
         asked.bounds.rows(rows).roofline_s, 1e-12
     )
-    learned[..., between] = _of_model(one.model, features, rows, asked) + np.log10(times_bound)
+    wide_log10 = model.log10_slowdown(features, asked.part[rows])
+    learned[..., between] = wide_log10 + np.log10(times_bound)
     return learned
 
 
@@ -346,7 +324,8 @@ def _filled_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
         filled = _with_batch(rows, batch, asked)
         features = _features(model, Group.PRODUCT_TENSOR, rows, filled)
         seconds = filled.bounds.rows(rows).roofline_s * np.power(
-            np.float32(10), _of_model(model, features, rows, asked)
+            np.float32(10),
+            asked.calibration.models[model].log10_slowdown(features, asked.part[rows]),
         )
         is_larger = asked.shapes.dims[:, rows, 0] <= batch
         best = np.where(is_larger, np.minimum(best, seconds), best)
@@ -466,25 +445,11 @@ def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     for number in distinct(group_r):
         group = Group(number)
         for model, served in _models(group, np.flatnonzero(group_r == number), costs):
-            first, index = _alike_in_parts(costs, served, at_points, asked.part)
+            first, index = rows_alike(costs, served, at_points, asked.part)
             yield GroupFeatures(
                 served=served, rows=served[first], index=index, model=model,
                 features=_features(model, group, served[first], asked),
             )  # fmt: skip
-
-
-def _alike_in_parts(
-    costs: CostTable, served: npt.NDArray[np.intp], at_points: Sequence[Array], part: IntArray
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """As `rows_alike`, of each part by itself."""
-    ends = np.flatnonzero(np.diff(part[served])) + 1
-    starts, first, index, count = [0, *ends.tolist()], [], [], 0
-    for start, rows in zip(starts, np.split(served, ends), strict=True):
-        own_first, own_index = rows_alike(costs, rows, at_points)
-        first.append(own_first + start)
-        index.append(own_index + count)
-        count += len(own_first)
-    return np.concatenate(first), np.concatenate(index)
 
 
 def _models(

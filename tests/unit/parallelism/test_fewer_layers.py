@@ -1,0 +1,127 @@
+"""Few layers that stand for all cost a rank what the whole model does."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from links_of_tests import make_link
+from tests.sampled import sampled
+
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.fewer_layers import fewer_layers, whole_graph
+from paceline.model.graph.block_names import block_names
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import Graph
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.memory.sharded_memory import PeakMoments
+from paceline.parallelism.schedule import rank_work
+from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallelism.split import SplitShape
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
+
+#: Models, how many groups of their layers one stands for, and the layers of a group.
+MODELS = (("gpt2", 6, 1), ("llama-3-8b", 26, 1), ("mixtral-8x7b", 26, 1), ("gemma-2-9b", 16, 2))
+HOW = Configuration(precision="bf16", compiler="compiled")
+WAYS = (
+    HOW,
+    replace(HOW, checkpointing="block"),
+    replace(HOW, compiler="eager", update="in-backward"),
+    replace(HOW, lora_rank=16),
+)
+#: What treats some layers in another way than others.
+UNEVEN = (
+    replace(HOW, checkpointing="block", checkpoint_blocks="2"),
+    replace(HOW, checkpointing="block", checkpoint_blocks="2/4"),
+    replace(HOW, frozen=("layers.5",)),
+)
+SHAPES = (
+    SplitShape(),
+    SplitShape(tensor=2, sequence_parallel=True),
+    SplitShape(tensor=2, sequence_parallel=True, ring=2),
+)
+
+
+@cache
+def graph(name: str) -> Graph:
+    return load_workload(name).passes[0].graph
+
+
+@pytest.mark.parametrize(("name", "copies", "period"), MODELS)
+def test_layers_that_are_alike_stand_for_each_other(name: str, copies: int, period: int) -> None:
+    found = fewer_layers(graph(name), HOW)
+    assert (found.copies, found.period) == (copies, period)
+    assert found.whole_names == block_names(graph(name))
+    assert len(found.of_block) == len(found.whole_names)
+    assert len(found.names) == len(found.whole_names) - (copies - 1) * period
+
+
+def test_what_has_few_equal_layers_stays_as_it_is() -> None:
+    """Blocks of a ResNet grow, and no six of them in a row are equal."""
+    assert fewer_layers(graph("resnet50"), HOW).graph is graph("resnet50")
+
+
+def costs_of(name: str, how: Configuration, shape: SplitShape) -> BlockCosts:
+    link = LinkTable.from_links([make_link()])
+    group = TensorGroup(shape=shape, ranks_per_node=8, device_link=link, node_link=link)
+    device = DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")])
+    return block_costs(replace(graph(name)), how, device, Points.of([1.0, 4.0], seq=2048.0), group)
+
+
+def fullest(moments: PeakMoments) -> np.ndarray:
+    """Most that is alive where shares of states, gradients or parameters are split away."""
+    kept = [
+        moments.whole - states * moments.states - gradients * moments.gradients
+        for states in (0.0, 0.5, 0.99)
+        for gradients in (0.0, 0.9)
+    ]
+    kept += [moments.whole - part * moments.parameters for part in (0.5, 0.99)]
+    weights, gradients = moments.whole_shares(wraps_each=True)
+    kept.append(moments.whole - (1.0 - weights) * moments.parameters)
+    kept.append(moments.whole - (1.0 - gradients) * moments.gradients)
+    return np.array([one.max(axis=0) for one in kept])
+
+
+def assert_alike(one: object, other: object) -> None:
+    """Every number, but moments, of which the fullest alone matter."""
+    if isinstance(one, PeakMoments) and isinstance(other, PeakMoments):
+        np.testing.assert_allclose(fullest(one), fullest(other), rtol=1e-12)
+        assert one.all_gradients == pytest.approx(other.all_gradients, rel=1e-12)
+    elif is_dataclass(one):
+        for field in fields(one):
+            if field.name != "moment_block":
+                assert_alike(getattr(one, field.name), getattr(other, field.name))
+    elif isinstance(one, float | np.ndarray):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "shape"),
+    sampled(
+        [
+            (name, how, shape)
+            for name, *_ in MODELS
+            for how in WAYS
+            for shape in SHAPES[: 2 if name == "gemma-2-9b" else 3]
+        ]
+        + [("gpt2", how, SHAPES[0]) for how in UNEVEN],
+        ("gpt2", WAYS[1], SHAPES[1]),
+        ("llama-3-8b", WAYS[3], SHAPES[0]),
+        ("llama-3-8b", WAYS[2], SHAPES[1]),
+        ("gemma-2-9b", WAYS[0], SHAPES[1]),
+        ("gpt2", UNEVEN[0], SHAPES[0]),
+    ),
+)
+def test_ranks_have_the_costs_of_the_whole(
+    name: str, how: Configuration, shape: SplitShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = costs_of(name, how, shape)
+    monkeypatch.setattr(rank_work, "fewer_layers", lambda one, _: whole_graph(one))
+    assert_alike(few, costs_of(name, how, shape))
