@@ -81,6 +81,7 @@ class Recorder(TorchDispatchMode):
         self.storage_bytes = []
         self.trainable = []
         self.dtype_index = {}
+        self._row_of_dtype = {}
         self.module_index = 0
         self.phase = LOSS
         self.takes_whole_masks = False
@@ -245,7 +246,11 @@ class Recorder(TorchDispatchMode):
         return len(self.tensor_storage) - 1
 
     def _dtype(self, dtype):
-        return self.dtype_index.setdefault(str(dtype).replace("torch.", ""), len(self.dtype_index))
+        row = self._row_of_dtype.get(dtype)
+        if row is None:
+            row = self._row_of_dtype[dtype] = len(self.dtype_index)
+            self.dtype_index[str(dtype).replace("torch.", "")] = row
+        return row
 
     def _storage(self, tensor, birth):
         if tensor.layout is not torch.strided:
