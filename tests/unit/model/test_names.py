@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.model.names.lookup import entry_of
+from paceline.model.names.lookup import entry_of, told_reading
 from paceline.model.names.registry import names_of, patterns, words
 from paceline.model.names.spelling import name_key
 from paceline.model.names.zoo_facts import zoo_facts
@@ -246,3 +246,14 @@ def test_a_file_of_weights_is_no_model_of_like_letters(name: str) -> None:
     with pytest.raises(InvalidInputError, match="holds weights") as refused:
         entry_of(name)
     assert "package.module:function" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("typed", "sees"),
+    [
+        ("DeepSeek-R1-Distill-Qwen-32B", False), ("Qwen2-7B-Instruct", False),
+        ("openvla-7b", True),
+    ],
+)  # fmt: skip
+def test_what_only_writes_is_not_said_to_take_images(typed: str, sees: bool) -> None:
+    assert ("images" in told_reading(typed)) == sees
