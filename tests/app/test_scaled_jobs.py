@@ -71,6 +71,18 @@ def test_without_work_a_million_units_have_a_price(model: str) -> None:
     assert float(price) == pytest.approx(point.usd_per_million_items / rate.per_item, abs=0.006)
 
 
+@pytest.mark.parametrize("model", ["gpt2", "qwen2.5-0.5b"])
+def test_whether_activations_are_computed_again_is_told(model: str) -> None:
+    kept, again = (
+        scale(model, device="a100", counts=(8,), batch=8, strategy=strategy, as_of=DAY)
+        for strategy in ("dp8+zero2", "dp8+zero2+recompute-block")
+    )
+    assert isinstance(kept, Scaling)
+    assert isinstance(again, Scaling)
+    assert any("activation" in line for line in kept.assumptions)
+    assert not any("activation" in line for line in again.assumptions)
+
+
 @pytest.mark.parametrize("model", ["t5-small", "bart-base"])
 def test_targets_that_are_shorter_than_sources_are_scaled(model: str) -> None:
     alike, shorter = (

@@ -236,9 +236,21 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
                 None, (amount.assumption, question.batch_words(workload, curve), workload.item)
             ),
             *place.assumptions(workload, question, question.length(workload)),
+            *_kept_words(workload, curve),
             *(() if items is None else (_STEPS_ALONE,)),
         ),
         curve=curve,
+    )
+
+
+def _kept_words(workload: Workload, curve: ScalingCurve) -> tuple[str, ...]:
+    """That no strategy of a language model computes again, as published runs often do."""
+    again = any(Strategy.parse(one.strategy).recompute != "none" for one in curve.points)
+    if again or workload.sample_unit != "tokens":
+        return ()
+    return (
+        "every activation is kept, none computed again (change with --strategy, such as "
+        "dp8+zero3+recompute-block)",
     )
 
 
