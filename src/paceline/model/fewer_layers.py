@@ -70,6 +70,29 @@ class FewerLayers:
         return block + added * (comes_later | (is_last & (block >= self.start)))
 
 
+@lru_cache(maxsize=8)
+def modules_of_copies(
+    layers: FewerLayers, modules: tuple[str, ...]
+) -> tuple[tuple[str, ...], IntArray]:
+    """Modules of the whole, and that of each module in each copy, (copies, num_modules).
+
+    Args:
+        layers: Which blocks stand for others.
+        modules: Of a program of them.
+    """
+    number = {path: index for index, path in enumerate(modules)}
+    found = np.tile(np.arange(len(modules)), (layers.copies, 1))
+    for block in range(layers.start, layers.start + layers.period):
+        own = f"{layers.names[block]}."
+        inside = [path for path in modules if f"{path}.".startswith(own)]
+        for copy in range(1, layers.copies):
+            outer = layers.whole_names[block + copy * layers.period]
+            for path in inside:
+                twin = outer + path[len(own) - 1 :]
+                found[copy, number[path]] = number.setdefault(twin, len(number))
+    return tuple(number), found
+
+
 def whole_graph(graph: Graph) -> FewerLayers:
     """The graph as it is."""
     names, home = block_names(graph), np.full(len(graph.storages.owner), -1)

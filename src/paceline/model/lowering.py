@@ -11,6 +11,8 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision, first_as_wide
 from paceline.errors import InvalidInputError
 from paceline.model.costs_table import cost_table, matmul_dtypes
+from paceline.model.fewer_layers import FewerLayers, fewer_layers, modules_of_copies
+from paceline.model.graph.block_names import blocks_of_ops
 from paceline.model.graph.costs import (
     AdapterInputs,
     AdapterKind,
@@ -47,6 +49,7 @@ from paceline.model.rewrite.master_weights import (
     kept_format,
     sent_gradient_frac,
     with_master_weights,
+    with_weight_format,
 )
 from paceline.model.rewrite.offload import with_activations_on_host, with_optimizer_on_host
 from paceline.model.rewrite.platforms import first_platform_alike, on_platform
@@ -69,9 +72,65 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         UnknownNameError: No such precision.
         InvalidInputError: The precision cannot train.
     """
+    layers = fewer_layers(graph, configuration)
+    found = _lowered_by_few(graph, layers, configuration) if layers.copies > 1 else None
+    if found is not None:
+        return found
     standing = _standing_for(graph, configuration)
     program, memory = _rewritten(graph, standing), _memory(graph, standing)
     return lowered_program(program, graph.name, configuration, memory)
+
+
+def _lowered_by_few(
+    graph: Graph, layers: FewerLayers, configuration: Configuration
+) -> LoweredPass | None:  # fmt: skip
+    """As `lower`, by layers that stand for all; None where they are not alike once rewritten."""
+    alike = _standing_for(layers.graph, with_weight_format(graph, configuration))
+    program, known = _rewritten(layers.graph, alike), _memory_by_few(layers, alike)
+    if known is None:
+        return None
+    standing, memory = known
+    few = lowered_program(program, graph.name, configuration, memory, standing)
+    modules, of_copy = modules_of_copies(layers, program.modules)
+    op, copy = standing.ops_of_whole(len(program.ops))
+    is_last = np.maximum.accumulate(np.diff(memory.op, prepend=0) < 0)
+    moment = standing.places(memory.op.astype(np.int64), is_last * (standing.copies - 1))
+    return replace(
+        few,
+        costs=replace(
+            few.costs,
+            order=few.costs.order[op],
+            module=of_copy[copy, program.ops.module[op]].astype(np.int32),
+            modules=modules,
+        ),
+        memory=replace(memory, op=moment.astype(np.int32)),
+        gradient_ready=_ready_in_whole(program, standing),
+    )
+
+
+@lru_cache(maxsize=_NUM_REWRITTEN)
+def _memory_by_few(
+    layers: FewerLayers, configuration: Configuration
+) -> tuple[Standing, MemoryTable] | None:
+    """What stands for how much in what `_rewritten` gives, and the moments of the whole."""
+    program = _rewritten(layers.graph, configuration)
+    block = blocks_of_ops(program.modules, program.ops.module, layers.names)
+    standing = Standing.of(
+        program, layers.group_of(block), layers.group_of(layers.home), layers.copies
+    )
+    return None if standing is None else (standing, memory_table(program, standing=standing))
+
+
+def _ready_in_whole(program: Program, standing: Standing) -> FloatArray:
+    """As `_gradient_ready`, of all layers."""
+    storage, last = _gradients(program)
+    times = standing.storage_counts[storage]
+    row = np.repeat(np.arange(len(storage)), times)
+    copy = np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+    place = standing.places_of(last[row], standing.group[storage[row]], copy)
+    order = np.argsort(place, kind="stable")
+    num_bytes = program.stores.num_bytes()[storage[row], 0]
+    return np.stack((place[order].astype(np.float64), num_bytes[order]), axis=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -423,10 +482,16 @@ def _sent(program: Program) -> npt.NDArray[np.bool_]:
 
 def _gradient_ready(program: Program, num_bytes: FloatArray) -> FloatArray:
     """(op that writes it last in the backward pass, bytes) of each gradient, in that order."""
+    storage, last = _gradients(program)
+    return np.stack((last.astype(np.float64), num_bytes[storage]), axis=1)
+
+
+def _gradients(program: Program) -> tuple[IntArray, IntArray]:
+    """Gradients in the order in which they are whole, and the op that writes each last."""
     stores, writes = program.stores, program.writes
     is_gradient = stores.owner[writes.storage] == Owner.GRADIENT
     last = np.full(len(stores), -1)
     np.maximum.at(last, writes.storage[is_gradient], writes.op[is_gradient])
     gradients = np.flatnonzero((stores.owner == Owner.GRADIENT) & (last >= 0))
     order = gradients[np.argsort(last[gradients], kind="stable")]
-    return np.stack((last[order].astype(np.float64), num_bytes[order]), axis=1)
+    return order, last[order]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.columns import take_rows
 from paceline.model.belonging import is_weight_copy
@@ -83,7 +84,8 @@ def memory_table(
             last that are stood for come at the end.
     """
     stores, op = program.stores, np.arange(len(program.ops))
-    passing = stores.num_bytes()[(stores.birth >= 0) | (stores.death != OUTLIVES)]
+    passing = np.flatnonzero((stores.birth >= 0) | (stores.death != OUTLIVES))
+    counts = np.ones(len(stores)) if standing is None else standing.storage_counts
     by_owner, num_allocations = _alive(program, np.ones(len(stores), dtype=np.bool_), standing)
     copies = _alive(program, is_weight_copy(program), standing)[0].sum(axis=1)
     if standing is not None:
@@ -95,7 +97,7 @@ def memory_table(
         by_owner=by_owner[rows],
         op=op[rows].astype(np.int32),
         weight_copies=copies[rows],
-        largest_bytes=passing[_largest(passing)],
+        largest_bytes=_largest(stores.num_bytes()[passing], counts[passing]),
         num_allocations=num_allocations[rows],
         gathered=_gathered(program, op[rows], standing),
     )
@@ -218,8 +220,9 @@ def _plane() -> FloatArray:
     return monomials(batch.ravel(), seq.ravel())
 
 
-def _largest(num_bytes: FloatArray) -> IntArray:
-    """The storages that are largest at small and at large points."""
-    at_probes = num_bytes @ _PROBES.T
-    top = np.argsort(-at_probes, axis=0, kind="stable")[:_NUM_LARGEST]
-    return distinct(top)
+def _largest(num_bytes: FloatArray, counts: npt.NDArray[np.number]) -> FloatArray:
+    """The storages that are largest at small and at large points, each as often as it stands."""
+    order = np.argsort(-(num_bytes @ _PROBES.T), axis=0, kind="stable")
+    before = np.cumsum(counts[order], axis=0) - counts[order]
+    kept: FloatArray = num_bytes[distinct(order[before < _NUM_LARGEST])]
+    return kept

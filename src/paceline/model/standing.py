@@ -14,6 +14,9 @@ from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.updates import of_elements
 from paceline.values import dataclass
 
+#: A group that is none of those next to the one that stands for others.
+_FAR = 9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
@@ -80,6 +83,54 @@ class Standing:
         counts[self.ops] = self.copies
         return counts
 
+    def places(self, op: IntArray, copy: IntArray | int) -> IntArray:
+        """Place in the whole of some ops, of those of a group the one of a copy, counted from 0."""
+        more, place = self.copies - 1, op.copy()
+        for number, (first, end) in enumerate(self._runs()):
+            length, order = end - first, copy if number == 0 else more - copy
+            is_own = (op >= first) & (op < end)
+            place += length * np.where(is_own, order, np.where(op >= end, more, 0))
+        return place
+
+    def places_of(self, op: IntArray, group: IntArray, copy: IntArray) -> IntArray:
+        """Place in the whole of ops of layers, which the layer before or after may run.
+
+        Args:
+            op: Op of each.
+            group: Group that each belongs to, as its storage does.
+            copy: Which copy of its group each is, counted from 0.
+        """
+        every = np.concatenate((self.earlier, self.ops, self.later, op))
+        of_op, number = np.full((2, int(every.max()) + 1), _FAR)
+        for one, rows in ((-1, self.earlier), (0, self.ops), (1, self.later)):
+            of_op[rows], number[rows] = one, np.arange(len(rows))
+        is_next_to = (abs(group) <= 1) & (abs(of_op[op]) <= 1)
+        mine = np.where(group == 1, self.copies, np.where(group == -1, -1, copy))
+        target = mine + of_op[op] - group
+        is_own = is_next_to & (target >= 0) & (target < self.copies)
+        stands = np.where(is_own, self.ops[np.where(is_own, number[op], 0)], op)
+        at_end = is_next_to & (of_op[op] == 0) & ~is_own
+        stands = np.where(
+            at_end & (target < 0), self.earlier[np.where(at_end, number[op], 0)], stands
+        )
+        stands = np.where(
+            at_end & (target >= self.copies), self.later[np.where(at_end, number[op], 0)], stands
+        )
+        return self.places(stands, np.where(is_own, target, 0))
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """Where its ops stand in forward and in backward: the first and the end of each."""
+        ends = np.flatnonzero(np.diff(self.ops) > 1) + 1
+        return [(int(run[0]), int(run[-1]) + 1) for run in np.split(self.ops, ends)]
+
+    def ops_of_whole(self, num_ops: int) -> tuple[IntArray, IntArray]:
+        """The op that stands for each of the whole, in order, and its copy, counted from 0."""
+        every, copies = np.arange(num_ops), np.arange(self.copies)
+        op = np.concatenate((every, np.tile(self.ops, self.copies - 1)))
+        copy = np.concatenate((np.zeros_like(every), np.repeat(copies[1:], len(self.ops))))
+        order = np.argsort(self.places(op, copy))
+        return op[order], copy[order]
+
     @property
     def storage_counts(self) -> IntArray:
         """How many storages of the whole each stands for, (num_storages,)."""
@@ -108,7 +159,7 @@ class Standing:
 def with_whole_updates(program: Program, standing: Standing) -> Program:
     """The program with updates that touch the parameters of all layers; nothing else changes."""
     counts, ops, dims = standing.storage_counts, program.ops, program.dims.copy()
-    flop, place = ops.flop.copy(), ops.dims.copy()
+    flop, place = ops.flop.copy(), ops.dims
     for op in np.flatnonzero(ops.kind == OpKind.OPTIMIZER).tolist():
         accesses = (program.read_at_all, program.writes)
         touched = distinct(np.concatenate([one.storage[one.op == op] for one in accesses]))
@@ -119,7 +170,7 @@ def with_whole_updates(program: Program, standing: Standing) -> Program:
         numbers, flop[op] = of_elements(dims[place[op]], flop[op], had, has)
         numbers[1, 0] += more[is_parameter].sum()
         numbers[2, 0] += more[owner == Owner.OPTIMIZER_STATE].sum()
-        place[op], dims = len(dims), np.concatenate((dims, numbers[None]))
+        dims[place[op]] = numbers
     is_update = ops.kind == OpKind.OPTIMIZER
 
     def repeated(accesses: Accesses) -> Accesses:
@@ -128,7 +179,7 @@ def with_whole_updates(program: Program, standing: Standing) -> Program:
 
     return replace(
         program,
-        ops=replace(ops, flop=flop, dims=place),
+        ops=replace(ops, flop=flop),
         dims=dims,
         reads=repeated(program.reads),
         writes=repeated(program.writes),

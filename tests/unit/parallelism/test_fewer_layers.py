@@ -12,10 +12,12 @@ from tests.sampled import sampled
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
+from paceline.model import lowering
 from paceline.model.fewer_layers import fewer_layers, whole_graph
 from paceline.model.graph.block_names import block_names
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import Graph
+from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.sharded_memory import PeakMoments
@@ -23,6 +25,7 @@ from paceline.parallelism.schedule import rank_work
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallelism.split import SplitShape
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.memory.peak import live_at_peak
 from paceline.prediction.prediction import Points
 
 #: Models, how many groups of their layers one stands for, and the layers of a group.
@@ -38,7 +41,7 @@ WAYS = (
 UNEVEN = (
     replace(HOW, checkpointing="block", checkpoint_blocks="2"),
     replace(HOW, checkpointing="block", checkpoint_blocks="2/4"),
-    replace(HOW, frozen=("layers.5",)),
+    replace(HOW, frozen=("layers.7",)),
 )
 SHAPES = (
     SplitShape(),
@@ -64,6 +67,28 @@ def test_layers_that_are_alike_stand_for_each_other(name: str, copies: int, peri
 def test_what_has_few_equal_layers_stays_as_it_is() -> None:
     """Blocks of a ResNet grow, and no six of them in a row are equal."""
     assert fewer_layers(graph("resnet50"), HOW).graph is graph("resnet50")
+
+
+@pytest.mark.parametrize("how", [*WAYS, *UNEVEN, replace(HOW, accumulates=True)])
+@pytest.mark.parametrize("name", ["gpt2", "bert-base"])
+def test_a_pass_is_lowered_as_by_all_layers(
+    name: str, how: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ops in their order, gradients as they come, and the peak, to the bit."""
+    few = lower(graph(name), how)
+    monkeypatch.setattr(lowering, "fewer_layers", lambda one, _: whole_graph(one))
+    whole = lower(replace(graph(name)), how)
+    for column in ("order", "count", "flop", "read_bytes", "write_bytes", "dims", "num_kernels"):
+        assert np.array_equal(getattr(few.costs, column), getattr(whole.costs, column)), column
+    modules = [[one.costs.modules[row] for row in one.costs.module] for one in (few, whole)]
+    assert modules[0] == modules[1]
+    assert np.array_equal(few.gradient_ready, whole.gradient_ready)
+    assert few.num_trainable_parameters == whole.num_trainable_parameters
+    points = Points.of([1.0, 4.0, 64.0], seq=512.0)
+    for mine, its in zip(
+        live_at_peak(few.memory, points), live_at_peak(whole.memory, points), strict=True
+    ):
+        np.testing.assert_allclose(mine, its, rtol=1e-12)
 
 
 def costs_of(name: str, how: Configuration, shape: SplitShape) -> BlockCosts:
