@@ -16,14 +16,14 @@ from paceline.parallelism.memory.memory_fit import (
     peak_log_sigma,
     quantile_bytes,
 )
-from paceline.parallelism.replayed import can_replay, replayed_rank
 from paceline.parallelism.steps import Steps
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
-from paceline.simulation.job import Job, software_of
-from paceline.simulation.memory_kinds import MemoryKind, interval_of_kind, memory_of_kind
+from paceline.simulation.held_memory import held_factor
+from paceline.simulation.job import Job
+from paceline.simulation.memory_kinds import MemoryKind, interval_of_kind
 from paceline.values import dataclass
 
 #: Figures that a trainer may print instead of the process's.
@@ -109,23 +109,20 @@ def _planned_memory(cell: Cell, steps: Steps) -> RankMemory:
 def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
     """What the tool of a row shows of a process: its live blocks, its segments, or all of it.
 
-    Where the row says how it was trained, its allocations are replayed: segments stay that a
-    process does not need, as long as the device has room.
+    Allocations of training are replayed: segments stay that a process does not need, as long as the
+    device has room.
     """
     kind, platform = _KINDS.get(cell.row.memory_kind, "process"), job.how.platform
     planned = _planned_memory(cell, steps)
     process = (planned.low_bytes, planned.mid_bytes, planned.high_bytes)
     joined = _joined_bytes(steps)
     low, mid, high = interval_of_kind(process, kind, platform=platform, joined_bytes=joined)
-    shown, held = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high), mid
-    if kind != "allocated" and cell.row.trainer and can_replay(job.how, job.strategy):
-        live, reserved = (
-            memory_of_kind(planned.mid_bytes, inner, platform=platform, joined_bytes=joined)
-            for inner in _KINDS.values()
-        )
-        around = mid - reserved
-        held = live * _held_frac(cell, job) + around
-    shown = shown.scaled(held / mid)
+    factor = held_factor(
+        job, planned.mid_bytes, kind=kind, joined_bytes=joined,
+        capacity_bytes=math.inf if cell.capacities_bytes is None else cell.capacities_bytes[1],
+        varies=cell.row.lengths == "vary",
+    )  # fmt: skip
+    shown = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high).scaled(factor)
     if cell.row.memory_rank == "last":
         last_frac = float(steps.last_memory_frac[0])
         shown = shown.scaled(1.0 if math.isnan(last_frac) else last_frac)
@@ -136,17 +133,6 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
 def _joined_bytes(steps: Steps) -> float:
     """What communicators hold of the rank; nothing where it is alone."""
     return float(np.nan_to_num(steps.communicator_bytes[0]))
-
-
-def _held_frac(cell: Cell, job: Job) -> float:
-    """Segments over live blocks of the row's own device."""
-    capacity_bytes = math.inf if cell.capacities_bytes is None else cell.capacities_bytes[1]
-    software = software_of(job)
-    return replayed_rank(
-        job.workload.passes[0].graph, job.configuration, job.strategy, batch=job.batch,
-        seq=float(job.length), capacity_bytes=capacity_bytes, varies=cell.row.lengths == "vary",
-        wraps_each=software.wraps_each, flat_states=software.flat_states,
-    ).held_frac  # fmt: skip
 
 
 def kept_job(cell: Cell, job: Job) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.planfile import Interval, PlanFile, PlannedChoice
 from paceline.planning.places.support import configuration_on
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.simulation.held_memory import held_memory
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
@@ -137,7 +139,7 @@ def expected_of_job(
     return Expectation(
         source=f"the script's own job on {device.name}",
         step_s=steps.step_interval_s(0) if job.world_size == 1 else None,
-        memory_bytes=steps.memory_interval_bytes(0),
+        memory_bytes=held_memory(jobs[0], steps, capacity_bytes=capacity or math.inf),
         capacity_bytes=capacity,
         parameter_bytes=float(steps.parameter_bytes[0]),
         optimizer_state_bytes=float(steps.optimizer_state_bytes[0]),

@@ -23,6 +23,7 @@ from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
+from paceline.simulation.held_memory import held_memory
 from paceline.simulation.job import Job, usual_habits
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
@@ -106,19 +107,23 @@ def test_a_grid_shows_the_step_of_each_of_its_jobs(sharding: str) -> None:
     axes = GridAxes(devices=[H100], counts=(1, 8), batches=(1, 4), sharding=sharding)
     grid = predict_grid(workload, parse_goal({"compiler": "eager"}), parse_work({}), CATALOG, axes)
     for cell in grid.cells:
-        steps = one(
-            workload,
-            grid_machine(cell.num_devices),
+        job = Job(
+            workload=workload,
             configuration=Configuration(precision=cell.precision, compiler="eager"),
             strategy=Strategy.from_degrees(
                 dp=cell.num_devices, sharding=sharding if cell.num_devices > 1 else "none"
             ),
             batch=cell.batch_per_device,
         )
+        steps = simulate([job], [grid_machine(cell.num_devices)])
+        steps.check()
+        held = held_memory(job, steps, capacity_bytes=cell.memory_capacity_bytes)
         assert cell.step_s is not None
         assert steps.step_s[0] == pytest.approx(cell.step_s.mid, rel=ASKED_TOGETHER)
         assert steps.step_high_s[0] == pytest.approx(cell.step_s.high, rel=ASKED_TOGETHER)
-        assert steps.memory_high_bytes[0] == pytest.approx(cell.memory_bytes.high, rel=1e-9)
+        for bound in ("low", "mid", "high"):
+            told = getattr(cell.memory_bytes, bound)
+            assert getattr(held, bound) == pytest.approx(told, rel=1e-9)
 
 
 def grid_machine(count: int) -> Machine:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.app.requests.plan_request import load, read_calibration
 from paceline.catalog.load import load_catalog
 from paceline.planfile import Interval
+from paceline.simulation.held_memory import held_memory
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
@@ -76,7 +78,9 @@ def predict_stated(
         step_s=steps.step_interval_s(),
         per_token_s=float(steps.per_token_s[0]) if generates else None,
         first_token_s=float(steps.first_token_s[0]) if generates else None,
-        memory_bytes=steps.memory_interval_bytes(),
+        memory_bytes=held_memory(
+            asked, steps, capacity_bytes=where.device.capacity_bytes or math.inf
+        ),
     )
 
 

@@ -33,6 +33,7 @@ from paceline.planning.decisions.worth import finished_points, knee_reason, thro
 from paceline.planning.goal.chance import STATED_Z
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
+from paceline.simulation.held_memory import held_memory
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.search import StrategySearch
@@ -555,7 +556,9 @@ def _counted(asked: _Asked, job: Job, steps: Steps, row: int) -> CountedStep:
         step_s=step_s,
         items_per_s=items / step_s,
         memory_bytes=float(steps.needed_bytes()[row]),
-        memory_interval_bytes=steps.memory_interval_bytes(row),
+        memory_interval_bytes=held_memory(
+            job, steps, row, capacity_bytes=asked.cluster.capacity_bytes
+        ),
         communication_s=float(steps.communication_s[row]),
         exposed_communication_s=float(steps.exposed_s[row] + steps.tensor_s[row]),
         log_sigma=float(steps.log_sigma[row]),

@@ -41,11 +41,11 @@ from paceline.planning.goal.chance import chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.service import service_of
 from paceline.planning.places.configurations import (
-    ConfiguredDevices,
     DeviceSupport,
     why_unusable,
 )
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.simulation.held_memory import held_memory
 from paceline.simulation.memory_kinds import live_bytes
 from paceline.simulation.simulator import simulate
 from paceline.units import format_bytes
@@ -360,8 +360,9 @@ def _cell(grid: _Grid, row: int) -> GridCell:
     where, configured = asked.places[place], asked.configured[number]
     configuration = configured.configuration
     capacity = capacity_bytes(where.device)
-    memory = steps.memory_interval_bytes(row)
-    reason = _why_no_figure(grid, row, memory, capacity)
+    told = steps.memory_interval_bytes(row)
+    memory = _held_memory(grid, row, capacity) if grid.fits[row] else told
+    reason = _why_no_figure(grid, row, told, capacity)
     cell = GridCell(
         device=where.device.name,
         num_devices=where.count,
@@ -372,22 +373,29 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         compiler=configuration.compiler,
         status=_status(reason, fits=bool(grid.fits[row])),
         memory_bytes=memory,
-        memory_parts=_memory_parts(steps, row, configured),
+        memory_parts=_memory_parts(grid, row, memory.mid),
         memory_capacity_bytes=capacity,
-        chance_memory=chance_to_fit(capacity, memory.mid, memory.high),
+        chance_memory=chance_to_fit(capacity, told.mid, told.high),
         bound=steps.bound_word(row),
         reason=reason,
     )
     return cell if reason else _with_figures(cell, grid, row)
 
 
-def _memory_parts(steps: Steps, row: int, configured: ConfiguredDevices) -> MemoryParts:
+def _held_memory(grid: _Grid, row: int, capacity_bytes: float) -> Interval:
+    """What a process holds of a device where it fits."""
+    asked = grid.asked
+    job = asked.cases.job_at(int(np.searchsorted(asked.rows, row)))
+    return held_memory(job, grid.steps, row, capacity_bytes=capacity_bytes)
+
+
+def _memory_parts(grid: _Grid, row: int, whole_bytes: float) -> MemoryParts:
+    steps, configured = grid.steps, grid.asked.configured[row % len(grid.asked.configured)]
     how, engine = configured.configuration, configured.engine
     if engine is not None:
         how = replace(how, engine_kernels=engine.kernels)
-    whole = float(steps.memory_mid_bytes[row])
     joined = float(np.nan_to_num(steps.communicator_bytes[row]))
-    live = live_bytes(whole, how, joined_bytes=joined)
+    live = live_bytes(float(steps.memory_mid_bytes[row]), how, joined_bytes=joined)
     weights, state = (
         float(np.nan_to_num(column[row]))
         for column in (steps.parameter_bytes, steps.optimizer_state_bytes)
@@ -395,7 +403,7 @@ def _memory_parts(steps: Steps, row: int, configured: ConfiguredDevices) -> Memo
     return MemoryParts(
         weights_bytes=weights,
         optimizer_bytes=state,
-        process_bytes=whole - live,
+        process_bytes=whole_bytes - live,
         rest_bytes=max(live - weights - state, 0.0),
     )
 

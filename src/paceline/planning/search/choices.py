@@ -25,6 +25,8 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.selection import standard_margin
 from paceline.prediction.prediction import Bound
 from paceline.prediction.uncertainty.normal import normal_cdf
+from paceline.simulation.held_memory import held_interval
+from paceline.simulation.job import Job, usual_habits
 from paceline.simulation.queue.figures import ServiceFigures
 
 #: Communication that adds more than this share of a step is what holds it back.
@@ -277,7 +279,33 @@ def _memory_interval(search: Search, row: int) -> Interval:
     cell, steps, candidates = cell_of(search, row), search.forecast.steps, search.candidates
     mid = float(candidates.memory_mid_bytes[row])
     low_frac = float(steps.memory_low_bytes[cell] / steps.memory_mid_bytes[cell])
-    return Interval(low=mid * low_frac, mid=mid, high=float(candidates.memory_high_bytes[row]))
+    told = Interval(low=mid * low_frac, mid=mid, high=float(candidates.memory_high_bytes[row]))
+    if place_of(search, row).parts:
+        return told
+    return held_interval(
+        job_at(search, row), told,
+        capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),
+        joined_bytes=float(np.nan_to_num(search.evaluation.steps.communicator_bytes[row])),
+    )  # fmt: skip
+
+
+def job_at(search: Search, row: int) -> Job:
+    """What each rank of a candidate runs, as the named software does."""
+    if (whole := search.whole_job(row)) is not None:
+        return whole
+    strategy, workload = strategy_of(search, row), search.workload
+    how = search.forecast.configurations[cell_of(search, row)[0]]
+    habits = usual_habits(
+        search.goal.framework or "", model=workload.name, device=None, configuration=how
+    )
+    return Job(
+        workload=workload,
+        configuration=how,
+        strategy=strategy,
+        batch=float(search.candidates.global_batch[row]) / strategy.num_parts,
+        seq=search.question.seq,
+        habits=habits if strategy.sharding != "none" else (),
+    )
 
 
 def chance_to_fit(search: Search, row: int) -> float:

@@ -15,8 +15,9 @@ from paceline.errors import DoesNotFitError
 from paceline.parallelism.replayed import can_replay, replayed_rank
 from paceline.parallelism.serving.engine import TOKEN
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import cell_of, chance_to_fit, place_of, strategy_of
+from paceline.planning.search.choices import chance_to_fit, job_at, place_of
 from paceline.planning.search.selection import Selection, select
+from paceline.simulation.job import software_of
 
 #: From this chance of tier one on nothing is left to ask: it is a margin of three deviations.
 _SURE = 1.0 - 1e-3
@@ -65,19 +66,18 @@ def _fits(search: Search, row: int, replayed: dict[tuple[object, ...], bool]) ->
     """
     if chance_to_fit(search, row) >= _SURE:
         return True
-    strategy, place = strategy_of(search, row), search.candidates.place[row]
-    configuration = search.forecast.configurations[cell_of(search, row)[0]]
-    is_own = place_of(search, row).parts or configuration.is_served
-    if is_own or not can_replay(configuration, strategy):
+    job, place = job_at(search, row), search.candidates.place[row]
+    is_own = place_of(search, row).parts or job.configuration.is_served
+    if is_own or not can_replay(job.configuration, job.strategy):
         return True
-    batch = float(search.candidates.global_batch[row]) / strategy.num_parts
-    capacity_bytes = float(search.places.memory_bytes[place])
-    key = (configuration, str(strategy), batch, capacity_bytes)
+    capacity_bytes, software = float(search.places.memory_bytes[place]), software_of(job)
+    key = (job.configuration, str(job.strategy), job.batch, capacity_bytes)
     if key not in replayed:
         replayed[key] = all(
             replayed_rank(
-                one.graph, configuration, strategy, batch=batch, seq=_most_tokens(search, one.name),
-                capacity_bytes=capacity_bytes,
+                one.graph, job.configuration, job.strategy, batch=job.batch,
+                seq=_most_tokens(search, one.name), capacity_bytes=capacity_bytes,
+                wraps_each=software.wraps_each, flat_states=software.flat_states,
             ).fits
             for one in search.workload.passes
             if one.runs_on == "device"

@@ -77,16 +77,13 @@ class _Allocator:
         self.allocated_bytes = self.peak_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0
 
-    def _pool(self, size_bytes: int, stream: int) -> _Pool:
-        key = stream, size_bytes <= _SMALL_LIMIT
-        pool = self._pools.get(key)
-        if pool is None:
-            pool = self._pools[key] = _Pool(is_small=key[1])
-        return pool
+    def pools(self, sizes: Sequence[int], streams: Sequence[int]) -> list[_Pool]:
+        """Free blocks that each tensor is taken from, by its rounded size and its stream."""
+        kept, keys = self._pools, zip(streams, (one <= _SMALL_LIMIT for one in sizes), strict=True)
+        return [kept.get(key) or kept.setdefault(key, _Pool(is_small=key[1])) for key in keys]
 
-    def take(self, size_bytes: int, stream: int = 0) -> Block:
+    def take(self, size_bytes: int, pool: _Pool) -> Block:
         """Allocate a tensor of rounded size."""
-        pool = self._pool(size_bytes, stream)
         block = pool.take_fit(size_bytes) or self._new_segment(size_bytes)
         if pool.splits(block.size_bytes - size_bytes):
             pool.add(block.cut(size_bytes))
@@ -95,9 +92,8 @@ class _Allocator:
             self.peak_bytes = self.allocated_bytes
         return block
 
-    def give_back(self, block: Block, size_bytes: int, stream: int = 0) -> None:
-        """Free the tensor of that size in a block, and join the block with free neighbours."""
-        pool = self._pool(size_bytes, stream)
+    def give_back(self, block: Block, pool: _Pool) -> None:
+        """Free the tensor in a block, and join the block with free neighbours."""
         self.allocated_bytes -= block.size_bytes
         pool.add(pool.joined(block))
 
@@ -154,21 +150,22 @@ def replay(
     resident = lifetimes.is_resident()
     is_state = resident & (lifetimes.owner == Owner.OPTIMIZER_STATE) & (not flat_states)
     allocator = _Allocator(capacity_bytes)
+    pools = {length: allocator.pools(one, streams) for length, one in rounded.items()}
     fits = True
     try:
         for row in np.flatnonzero(resident & ~is_state).tolist():
-            allocator.take(rounded[seq][row], streams[row])
+            allocator.take(rounded[seq][row], pools[seq][row])
         states = np.flatnonzero(is_state).tolist()
         for length in lengths:
             before, update = _around_update(events[length], lifetimes)
             held: dict[int, Block] = {}
-            _run(allocator, before, rounded[length], streams, held)
+            _run(allocator, before, rounded[length], pools[length], held)
             while states:
                 row = states.pop(0)
-                allocator.take(rounded[seq][row], streams[row])
-            _run(allocator, update, rounded[length], streams, held)
+                allocator.take(rounded[seq][row], pools[seq][row])
+            _run(allocator, update, rounded[length], pools[length], held)
             for row, block in held.items():
-                allocator.give_back(block, rounded[length][row], streams[row])
+                allocator.give_back(block, pools[length][row])
     except _OutOfMemoryError:
         fits = False
     return ReplayedPeak(
@@ -198,15 +195,15 @@ def _around_update(events: list[int], lifetimes: Lifetimes) -> tuple[list[int], 
 
 
 def _run(
-    allocator: _Allocator, events: list[int], sizes: list[int], streams: Sequence[int],
+    allocator: _Allocator, events: list[int], sizes: list[int], pools: list[_Pool],
     held: dict[int, Block],
 ) -> None:  # fmt: skip
     """Part of a step; ``held`` has the blocks of its tensors, and is changed."""
     for row in events:
         if row >= 0:
-            held[row] = allocator.take(sizes[row], streams[row])
-        elif ~row in held:
-            allocator.give_back(held.pop(~row), sizes[~row], streams[~row])
+            held[row] = allocator.take(sizes[row], pools[row])
+        elif (block := held.pop(~row, None)) is not None:
+            allocator.give_back(block, pools[~row])
 
 
 def storage_events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
