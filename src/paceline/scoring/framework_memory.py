@@ -21,7 +21,7 @@ from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
-from paceline.simulation.held_memory import held_factor
+from paceline.simulation.held_memory import held_factor, held_of
 from paceline.simulation.job import Job
 from paceline.simulation.memory_kinds import MemoryKind, interval_of_kind
 from paceline.values import dataclass
@@ -51,6 +51,12 @@ class RankMemory:
             mid_bytes=self.mid_bytes * factor,
             high_bytes=self.high_bytes * factor,
         )
+
+    def held(self, factor: float, capacity_bytes: float) -> RankMemory:
+        """With segments as a replay has them."""
+        ends = (self.low_bytes, self.mid_bytes, self.high_bytes)
+        low, mid, high = (held_of(one, factor, capacity_bytes) for one in ends)
+        return RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high)
 
     def spread(self, log_sigma: float) -> RankMemory:
         """The same, where peaks spread so much at least."""
@@ -117,17 +123,17 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
     process = (planned.low_bytes, planned.mid_bytes, planned.high_bytes)
     joined = _joined_bytes(steps)
     low, mid, high = interval_of_kind(process, kind, platform=platform, joined_bytes=joined)
-    factor = held_factor(
-        job, planned.mid_bytes, kind=kind, joined_bytes=joined,
-        capacity_bytes=math.inf if cell.capacities_bytes is None else cell.capacities_bytes[1],
-        varies=cell.row.lengths == "vary",
-    )  # fmt: skip
-    shown = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high).scaled(factor)
+    shown = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high)
     if cell.row.memory_rank == "last":
         last_frac = float(steps.last_memory_frac[0])
         shown = shown.scaled(1.0 if math.isnan(last_frac) else last_frac)
     peaks = peaks_shown(cell.reading.configuration.peaks, cell.row.memory_kind)
-    return shown.spread(peak_log_sigma(peaks))
+    capacity_bytes = math.inf if cell.capacities_bytes is None else cell.capacities_bytes[1]
+    factor = held_factor(
+        job, planned.mid_bytes, kind=kind, joined_bytes=joined, capacity_bytes=capacity_bytes,
+        varies=cell.row.lengths == "vary",
+    )  # fmt: skip
+    return shown.spread(peak_log_sigma(peaks)).held(factor, capacity_bytes)
 
 
 def _joined_bytes(steps: Steps) -> float:

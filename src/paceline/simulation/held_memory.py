@@ -50,21 +50,26 @@ def held_interval(
     Args:
         job: What runs; only training is replayed, and only where one pass stands for a rank.
         told: Lower end, median and bound that holds at 95 %.
-        capacity_bytes: Of the device. An allocator never holds more, and gives free segments back
-            first: a job that fits by sums fits still.
+        capacity_bytes: Of the device.
         joined_bytes: Of the process, what communicators of its ranks hold; no allocator does.
 
     Returns:
-        The three with replayed segments; by sums where these do not fit.
+        The three with replayed segments; by sums where the replay finds no room.
     """
-    if told.mid > capacity_bytes:
-        return told
     factor = held_factor(job, told.mid, capacity_bytes=capacity_bytes, joined_bytes=joined_bytes)
-    most = max(capacity_bytes, told.high)
-    mid = min(factor * told.mid, most)
-    return Interval(
-        low=min(factor * told.low, mid), mid=mid, high=min(max(factor * told.high, mid), most)
+    low, mid, high = (
+        held_of(one, factor, capacity_bytes) for one in (told.low, told.mid, told.high)
     )
+    return Interval(low=low, mid=mid, high=high)
+
+
+def held_of(told_bytes: float, factor: float, capacity_bytes: float) -> float:
+    """A figure with replayed segments: free ones are given back before a device is full.
+
+    >>> [held_of(told, 1.2, 80e9) / 1e9 for told in (40e9, 70e9, 90e9)]
+    [48.0, 80.0, 90.0]
+    """
+    return min(factor * told_bytes, max(capacity_bytes, told_bytes))
 
 
 def held_factor(
