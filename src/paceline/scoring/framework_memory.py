@@ -17,11 +17,12 @@ from paceline.parallelism.memory.memory_fit import (
     quantile_bytes,
 )
 from paceline.parallelism.steps import Steps
+from paceline.planfile import Interval
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
-from paceline.simulation.held_memory import held_factor, held_of
+from paceline.simulation.held_memory import held_factor, within
 from paceline.simulation.job import Job
 from paceline.simulation.memory_kinds import MemoryKind, interval_of_kind
 from paceline.values import dataclass
@@ -51,12 +52,6 @@ class RankMemory:
             mid_bytes=self.mid_bytes * factor,
             high_bytes=self.high_bytes * factor,
         )
-
-    def held(self, factor: float, capacity_bytes: float) -> RankMemory:
-        """With segments as a replay has them."""
-        ends = (self.low_bytes, self.mid_bytes, self.high_bytes)
-        low, mid, high = (held_of(one, factor, capacity_bytes) for one in ends)
-        return RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high)
 
     def spread(self, log_sigma: float) -> RankMemory:
         """The same, where peaks spread so much at least."""
@@ -133,7 +128,10 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
         job, planned.mid_bytes, kind=kind, joined_bytes=joined, capacity_bytes=capacity_bytes,
         varies=cell.row.lengths == "vary",
     )  # fmt: skip
-    return shown.spread(peak_log_sigma(peaks)).held(factor, capacity_bytes)
+    shown = shown.spread(peak_log_sigma(peaks))
+    told = Interval(low=shown.low_bytes, mid=shown.mid_bytes, high=shown.high_bytes)
+    held = within(told, factor, capacity_bytes)
+    return RankMemory(low_bytes=held.low, mid_bytes=held.mid, high_bytes=held.high)
 
 
 def _joined_bytes(steps: Steps) -> float:

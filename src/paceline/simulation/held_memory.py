@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, quantile_bytes
 from paceline.parallelism.replayed import ReplayedRank, can_replay, replayed_rank
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
@@ -57,19 +58,27 @@ def held_interval(
         The three with replayed segments; by sums where the replay finds no room.
     """
     factor = held_factor(job, told.mid, capacity_bytes=capacity_bytes, joined_bytes=joined_bytes)
+    return within(told, factor, capacity_bytes)
+
+
+def within(told: Interval, factor: float, capacity_bytes: float) -> Interval:
+    """An interval with replayed segments, of which an allocator holds what a device has at most.
+
+    What fits by sums fits still, what is unsure to fit stays unsure.
+
+    >>> roomy = Interval(low=60e9, mid=70e9, high=78e9)
+    >>> within(roomy, 1.2, 80e9).high == within(roomy, 1.2, 80e9).mid == 80e9
+    True
+    >>> unsure = Interval(low=60e9, mid=70e9, high=90e9)
+    >>> within(unsure, 1.2, 80e9) == Interval(low=72e9, mid=80e9, high=90e9)
+    True
+    """
+    fits = quantile_bytes(told.mid, told.high, MEMORY_CONFIDENCE) <= capacity_bytes
     low, mid, high = (
-        held_of(one, factor, capacity_bytes) for one in (told.low, told.mid, told.high)
+        min(factor * end, capacity_bytes if fits else max(capacity_bytes, end))
+        for end in (told.low, told.mid, told.high)
     )
     return Interval(low=low, mid=mid, high=high)
-
-
-def held_of(told_bytes: float, factor: float, capacity_bytes: float) -> float:
-    """A figure with replayed segments: free ones are given back before a device is full.
-
-    >>> [held_of(told, 1.2, 80e9) / 1e9 for told in (40e9, 70e9, 90e9)]
-    [48.0, 80.0, 90.0]
-    """
-    return min(factor * told_bytes, max(capacity_bytes, told_bytes))
 
 
 def held_factor(

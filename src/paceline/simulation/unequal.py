@@ -38,6 +38,7 @@ from paceline.parallelism.uncertainty import (
 from paceline.planfile import Interval
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
+from paceline.simulation.held_memory import held_interval
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
@@ -136,7 +137,7 @@ def unequal_step(
     best = _best(asked, found)
     equal = found.equal()
     step_s, exposed_s = float(found.step_s[best]), float(found.exposed_s[best])
-    shares = (found.share(first, best, 0), found.share(second, best, 1))
+    shares = (found.share(job, first, best, 0), found.share(job, second, best, 1))
     device, sharing = shared_log_sigmas(shares)
     log_sigma = float(
         step_log_sigma(
@@ -260,6 +261,7 @@ class _Splits:
     alone_log_sigma: FloatArray
     memory_mid_bytes: FloatArray
     memory_bytes: FloatArray
+    joined_bytes: FloatArray
     step_s: FloatArray
     exposed_s: FloatArray
     sent_s: FloatArray
@@ -278,15 +280,21 @@ class _Splits:
         rows = np.flatnonzero(self.fits & (self.items[0] == self.items[1]))
         return int(rows[0]) if len(rows) else None
 
-    def share(self, part: Part, row: int, kind: int) -> Share:
-        """What one kind does in one split."""
+    def share(self, job: Job, part: Part, row: int, kind: int) -> Share:
+        """What one kind does of a job in one split."""
+        items, mid_bytes = int(self.items[kind, row]), float(self.memory_mid_bytes[kind, row])
+        held = held_interval(
+            replace(job, batch=items, strategy=Strategy()),
+            Interval(low=mid_bytes, mid=mid_bytes, high=float(self.memory_bytes[kind, row])),
+            capacity_bytes=part.room_bytes, joined_bytes=float(self.joined_bytes[kind, row]),
+        )  # fmt: skip
         return Share(
             device=part.cluster.device.name,
             count=part.count,
-            items_per_device=int(self.items[kind, row]),
+            items_per_device=items,
             alone_s=float(self.alone_s[kind, row]),
-            memory_mid_bytes=float(self.memory_mid_bytes[kind, row]),
-            memory_bytes=float(self.memory_bytes[kind, row]),
+            memory_mid_bytes=held.mid,
+            memory_bytes=held.high,
             log_sigma=float(self.alone_log_sigma[kind, row]),
             sharing_log_sigma=sharing_in(
                 part.cluster,
@@ -320,6 +328,7 @@ def _evaluated(asked: _Question) -> _Splits:
         alone_log_sigma=np.stack([step.log_sigma for step in steps]),
         memory_mid_bytes=np.stack([step.memory_mid_bytes for step in steps]),
         memory_bytes=np.stack([step.memory_high_bytes for step in steps]),
+        joined_bytes=np.nan_to_num(np.stack([step.communicator_bytes for step in steps])),
         step_s=together.step_s,
         exposed_s=together.exposed_s,
         sent_s=lanes_s(

@@ -21,6 +21,7 @@ from paceline.errors import DoesNotFitError, NoOfferError, UnknownNameError
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload, zoo_names
+from paceline.planfile import Interval
 from paceline.planning.explain.exclusions import fates, priced
 from paceline.planning.explain.reasons import break_even_usd_per_hour, looser_limit
 from paceline.planning.explain.repriced import Winning
@@ -34,6 +35,8 @@ from paceline.planning.search.selection import select
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
+from paceline.simulation.held_memory import held_interval
+from paceline.simulation.job import Job
 from paceline.units import parse_duration_s
 
 TODAY = date(2026, 11, 20)
@@ -215,9 +218,17 @@ def test_plan_and_predict_agree(name):
             for name in ("low_s", "mid_s", "high_s")
         ]
         planned_s = [choice.step_s.low, choice.step_s.mid, choice.step_s.high]
-        memory = max(step.memory_mid_bytes[0, 0] for _, step in steps)
+        memory = max((step for _, step in steps), key=lambda step: step.memory_mid_bytes[0, 0])
+        low, mid, high = (
+            float(getattr(memory, f"memory_{end}_bytes")[0, 0]) for end in ("low", "mid", "high")
+        )
+        held = held_interval(
+            Job(workload=model, configuration=configuration, batch=choice.batch_per_device),
+            Interval(low=low, mid=mid, high=high),
+            capacity_bytes=choice.memory_capacity_bytes, joined_bytes=0.0,
+        )  # fmt: skip
         assert predicted == pytest.approx(planned_s, rel=ASKED_TOGETHER)
-        assert memory == choice.memory_bytes.mid
+        assert held.mid == choice.memory_bytes.mid
 
 
 @pytest.mark.parametrize("name", models(1))

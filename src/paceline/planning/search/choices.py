@@ -275,7 +275,10 @@ def cost_interval(search: Search, row: int) -> Interval:
 
 
 def _memory_interval(search: Search, row: int) -> Interval:
-    """Sharding and accumulation change it by a known amount; the lower end goes with the median."""
+    """Sharding and accumulation change it by a known amount; the lower end goes with the median.
+
+    What two kinds of device do of a batch was replayed already.
+    """
     cell, steps, candidates = cell_of(search, row), search.forecast.steps, search.candidates
     mid = float(candidates.memory_mid_bytes[row])
     low_frac = float(steps.memory_low_bytes[cell] / steps.memory_mid_bytes[cell])
