@@ -106,10 +106,13 @@ def fewer_layers(graph: Graph, configuration: Configuration) -> FewerLayers:
 
     Groups are equal if their ops are, and what they read and write lies as far back. A
     configuration that names layers by number, or recomputes some of them together, changes them in
-    different ways.
+    different ways. What a host updates is copied for all layers at once, and what a loop holds of
+    the step before lies beside all of them: neither belongs to a layer.
     """
     patterns = "".join((*configuration.frozen, *configuration.lora_modules))
-    if configuration.checkpoint_blocks != "1" or any(one.isdigit() for one in patterns):
+    is_even = configuration.checkpoint_blocks == "1" and not any(one.isdigit() for one in patterns)
+    is_own = configuration.offload != "optimizer" and configuration.frozen_products != "held"
+    if not (is_even and is_own):
         return whole_graph(graph)
     return _fewer_layers(graph)
 

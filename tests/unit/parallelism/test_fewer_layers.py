@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from links_of_tests import make_link
 from tests.sampled import sampled
+from tests.unit.parallelism.test_every_setting_acts import SETTINGS
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
+from paceline.errors import InvalidInputError
 from paceline.model import lowering
 from paceline.model.fewer_layers import fewer_layers, whole_graph
 from paceline.model.graph.block_names import block_names
-from paceline.model.graph.costs import Configuration
+from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import Graph
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
@@ -69,26 +71,59 @@ def test_what_has_few_equal_layers_stays_as_it_is() -> None:
     assert fewer_layers(graph("resnet50"), HOW).graph is graph("resnet50")
 
 
-@pytest.mark.parametrize("how", [*WAYS, *UNEVEN, replace(HOW, accumulates=True)])
-@pytest.mark.parametrize("name", ["gpt2", "bert-base"])
+#: Every value of every setting, as it is and with recomputation.
+EVERY = [Configuration(**one) for values in SETTINGS.values() for one in values]  # type: ignore[arg-type]
+RECOMPUTED = [replace(one, checkpointing="block") for one in EVERY if one.checkpointing == "none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hows"),
+    [
+        ("gpt2", [*WAYS, *UNEVEN, *EVERY]), ("bert-base", WAYS),
+        pytest.param("bert-base", [*UNEVEN, *EVERY], marks=pytest.mark.slow),
+        pytest.param("gpt2", RECOMPUTED, marks=pytest.mark.slow),
+        pytest.param("t5-base", EVERY, marks=pytest.mark.slow),
+        pytest.param("mixtral-8x7b", [*EVERY, *RECOMPUTED], marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_a_pass_is_lowered_as_by_all_layers(
-    name: str, how: Configuration, monkeypatch: pytest.MonkeyPatch
+    name: str, hows: list[Configuration], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ops in their order, gradients as they come, and the peak, to the bit."""
-    few = lower(graph(name), how)
-    monkeypatch.setattr(lowering, "fewer_layers", lambda one, _: whole_graph(one))
-    whole = lower(replace(graph(name)), how)
+    again = replace(graph(name))
+    for how in hows:
+        few = lowered_or_refused(graph(name), how)
+        with monkeypatch.context() as patched:
+            patched.setattr(lowering, "fewer_layers", lambda one, _: whole_graph(one))
+            whole = lowered_or_refused(again, how)
+        if isinstance(few, str) or isinstance(whole, str):
+            assert few == whole, how
+        else:
+            assert_lowered_alike(few, whole, how)
+
+
+def lowered_or_refused(asked: Graph, how: Configuration) -> LoweredPass | str:
+    try:
+        return lower(asked, how)
+    except InvalidInputError as refused:
+        return str(refused)
+
+
+def assert_lowered_alike(few: LoweredPass, whole: LoweredPass, how: Configuration) -> None:
     for column in ("order", "count", "flop", "read_bytes", "write_bytes", "dims", "num_kernels"):
-        assert np.array_equal(getattr(few.costs, column), getattr(whole.costs, column)), column
+        assert np.array_equal(getattr(few.costs, column), getattr(whole.costs, column)), (
+            column,
+            how,
+        )
     modules = [[one.costs.modules[row] for row in one.costs.module] for one in (few, whole)]
-    assert modules[0] == modules[1]
-    assert np.array_equal(few.gradient_ready, whole.gradient_ready)
+    assert modules[0] == modules[1], how
+    assert np.array_equal(few.gradient_ready, whole.gradient_ready), how
     assert few.num_trainable_parameters == whole.num_trainable_parameters
     points = Points.of([1.0, 4.0, 64.0], seq=512.0)
     for mine, its in zip(
         live_at_peak(few.memory, points), live_at_peak(whole.memory, points), strict=True
     ):
-        np.testing.assert_allclose(mine, its, rtol=1e-12)
+        np.testing.assert_allclose(mine, its, rtol=1e-12, err_msg=str(how))
 
 
 def costs_of(name: str, how: Configuration, shape: SplitShape) -> BlockCosts:

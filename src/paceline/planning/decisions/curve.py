@@ -22,8 +22,9 @@ class CountedStep:
         global_batch: Items per step over all devices.
         step_s: Step time.
         items_per_s: Batch items per second of all devices.
-        memory_bytes: Peak per device, the bound that holds at the chance at which it must fit.
-        memory_interval_bytes: The same as lower end, median and bound that holds at 95 %.
+        memory_bytes: What a device must have, at the chance at which it must fit.
+        memory_interval_bytes: Peak per device of a process: lower end, median and the bound that
+            holds at 95 %, with the segments that a replay holds (`simulation.held_memory`).
         communication_s: Communication per step, hidden or not.
         exposed_communication_s: Of it, what nothing hides.
         log_sigma: Standard deviation of log step time, communication and input included.

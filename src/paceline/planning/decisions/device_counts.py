@@ -16,7 +16,6 @@ from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import at_count, does_not_fit
 from paceline.parallelism.legality import check_batch
-from paceline.parallelism.memory.memory_fit import quantile_bytes
 from paceline.parallelism.search import microbatch_sizes
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.complexity import complexity, kinds_of, num_splits
@@ -548,7 +547,6 @@ def _counted(asked: _Asked, job: Job, steps: Steps, row: int) -> CountedStep:
     """One job with its step."""
     strategy, step_s = job.strategy, float(steps.step_s[row])
     items = int(job.batch) * strategy.num_parts
-    memory = held_memory(job, steps, row, capacity_bytes=asked.cluster.capacity_bytes)
     return CountedStep(
         count=strategy.num_ranks,
         num_nodes=-(-strategy.num_ranks // asked.cluster.devices_per_node),
@@ -557,8 +555,10 @@ def _counted(asked: _Asked, job: Job, steps: Steps, row: int) -> CountedStep:
         global_batch=items,
         step_s=step_s,
         items_per_s=items / step_s,
-        memory_bytes=float(quantile_bytes(memory.mid, memory.high)),
-        memory_interval_bytes=memory,
+        memory_bytes=float(steps.needed_bytes()[row]),
+        memory_interval_bytes=held_memory(
+            job, steps, row, capacity_bytes=asked.cluster.capacity_bytes
+        ),
         communication_s=float(steps.communication_s[row]),
         exposed_communication_s=float(steps.exposed_s[row] + steps.tensor_s[row]),
         log_sigma=float(steps.log_sigma[row]),
