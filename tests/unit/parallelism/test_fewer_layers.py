@@ -73,6 +73,7 @@ def test_what_has_few_equal_layers_stays_as_it_is() -> None:
 
 #: Every value of every setting, as it is and with recomputation.
 EVERY = [Configuration(**one) for values in SETTINGS.values() for one in values]  # type: ignore[arg-type]
+TRAINED = [one for one in EVERY if not one.is_served]
 RECOMPUTED = [replace(one, checkpointing="block") for one in EVERY if one.checkpointing == "none"]
 
 
@@ -162,6 +163,13 @@ def assert_alike(one: object, other: object) -> None:
         assert one == other
 
 
+#: What once differed between few layers and all.
+ONCE_APART = (
+    replace(HOW, offload="activations"), replace(HOW, offload="optimizer"),
+    replace(HOW, checkpointing="block", checkpoint_inputs="kept"),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "how", "shape"),
     sampled(
@@ -171,12 +179,15 @@ def assert_alike(one: object, other: object) -> None:
             for how in WAYS
             for shape in SHAPES[: 2 if name == "gemma-2-9b" else 3]
         ]
-        + [("gpt2", how, SHAPES[0]) for how in UNEVEN],
+        + [("gpt2", how, SHAPES[0]) for how in UNEVEN]
+        + [("mixtral-8x7b", how, SHAPES[1]) for how in ONCE_APART]
+        + [(name, how, SHAPES[1]) for name in ("gpt2", "mixtral-8x7b") for how in TRAINED],
         ("gpt2", WAYS[1], SHAPES[1]),
         ("llama-3-8b", WAYS[3], SHAPES[0]),
         ("llama-3-8b", WAYS[2], SHAPES[1]),
         ("gemma-2-9b", WAYS[0], SHAPES[1]),
         ("gpt2", UNEVEN[0], SHAPES[0]),
+        *(("mixtral-8x7b", how, SHAPES[1]) for how in ONCE_APART),
     ),
 )
 def test_ranks_have_the_costs_of_the_whole(

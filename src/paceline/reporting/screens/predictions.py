@@ -273,8 +273,8 @@ def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str
     shown = "\n\n".join(text_table(table, width=width) for table in tables)
     notes = _reasons(cells)
     if not _has_counts(cells):
-        energy = _energy_note(cells) if _ENERGY in shown else _energy_words(grid, cells)
-        notes += [*labelled("memory", (_memory_words(grid, cells),), width), energy]
+        energy = [_energy_note(cells)] if _ENERGY in shown else _energy_words(grid, cells, width)
+        notes += [*labelled("memory", (_memory_words(grid, cells),), width), *energy]
     return "\n".join((_device_title(cells), shown, *filter(None, notes)))
 
 
@@ -364,12 +364,14 @@ def _energy_note(cells: Sequence[GridCell]) -> str:
     return f"energy (J) is that of the device alone, within ×/÷ {factors} in four of five cases"
 
 
-def _energy_words(grid: PredictionGrid, cells: Sequence[GridCell]) -> str:
+def _energy_words(grid: PredictionGrid, cells: Sequence[GridCell], width: int) -> list[str]:
     """The joules themselves where the screen has no room for their column; empty without one."""
     note, unit = _energy_note(cells), grid.sample_unit.removesuffix("s")
     known = [one for one in cells if one.energy_j_per_sample is not None]
-    each = [f"{_energy(one)} J/{unit} at batch {one.batch_per_device}" for one in known[-1:]]
-    return note.replace("energy (J) is", f"energy: {''.join(each)},")
+    if not known:
+        return []
+    told = f"{_energy(known[-1])} J/{unit} at batch {known[-1].batch_per_device}"
+    return labelled("energy", (note.replace("energy (J) is", f"{told},"),), width)
 
 
 def _unanswered(grid: PredictionGrid, width: int) -> str:
