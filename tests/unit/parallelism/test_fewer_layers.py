@@ -127,11 +127,15 @@ def assert_lowered_alike(few: LoweredPass, whole: LoweredPass, how: Configuratio
         np.testing.assert_allclose(mine, its, rtol=1e-12, err_msg=str(how))
 
 
-def costs_of(name: str, how: Configuration, shape: SplitShape) -> BlockCosts:
+def costs_of(name: str, how: Configuration, shape: SplitShape) -> BlockCosts | str:
     link = LinkTable.from_links([make_link()])
     group = TensorGroup(shape=shape, ranks_per_node=8, device_link=link, node_link=link)
-    device = DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")])
-    return block_costs(replace(graph(name)), how, device, Points.of([1.0, 4.0], seq=2048.0), group)
+    device = DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")])
+    points = Points.of([1.0, 4.0], seq=2048.0)
+    try:
+        return block_costs(replace(graph(name)), how, device, points, group)
+    except InvalidInputError as refused:
+        return str(refused)
 
 
 def fullest(moments: PeakMoments) -> np.ndarray:
