@@ -13,7 +13,8 @@ from paceline.model.items import StatedItem, as_items
 from paceline.model.reading.load import load_workload
 from paceline.model.targets import has_targets, with_target
 
-MODELS = ("t5-small", "bart-base", "marian")
+#: Reading Marian takes longer than the others together.
+MODELS = ("t5-small", "bart-base", pytest.param("marian", marks=pytest.mark.slow))
 
 
 def step(name):
