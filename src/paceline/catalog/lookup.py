@@ -17,6 +17,7 @@ from paceline.catalog.naming.device_words import (
     without_count,
 )
 from paceline.catalog.naming.slices import is_cut_so, slice_of, without_slice
+from paceline.catalog.naming.suffixes import has_unsaid_suffix, nearest_by_suffix
 from paceline.catalog.tables import read_rows
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.patterns import pattern
@@ -79,7 +80,8 @@ def variant_note(catalog: Catalog, name: str, device: Device) -> str:
         is_said = re.search(row["said_by"], name, re.IGNORECASE)
         if not is_said and re.fullmatch(row["pattern"], device.name):
             return f"{name} is taken as {device.name}: {row['remark']}"
-    return ""
+    is_near = has_unsaid_suffix(name, device)
+    return f"{name} is taken as {device.name}, the nearest in the catalogue" if is_near else ""
 
 
 def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
@@ -134,7 +136,9 @@ def _means(catalog: Catalog, name: str) -> tuple[Device, ...]:
     for spelling in plainer_names(name):
         if found := tuple(d for d in _spelled(catalog, spelling) if holds(d, name)):
             return found
-    return () if name.lower().endswith(_LAPTOP) else _means(catalog, f"{name} {_LAPTOP}")
+    if name.lower().endswith(_LAPTOP):
+        return ()
+    return _means(catalog, f"{name} {_LAPTOP}") or nearest_by_suffix(catalog.devices, name)
 
 
 def _spelled(catalog: Catalog, name: str) -> tuple[Device, ...]:
@@ -260,9 +264,13 @@ def _offers_called(catalog: Catalog, name: str) -> list[Offer]:
 def _nearby_names(catalog: Catalog, name: str) -> list[str]:
     """Families spelled with the same letters, whose number was mistyped; else every name."""
     families = {device.family for device in catalog.devices}
-    letters = _letters(_without_brand(name))
-    alike = sorted(family for family in families if _letters(family) == letters)
+    letters = _letters(_plain(name))
+    alike = sorted(family for family in families if _letters(_plain(family)) == letters)
     return alike or sorted(families | {device.name for device in catalog.devices})
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"^core\b", "", _without_brand(name))
 
 
 def _letters(name: str) -> str:

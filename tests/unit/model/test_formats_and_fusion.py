@@ -9,6 +9,7 @@ from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, Owner, monomials
 from paceline.model.lowering import lower, rewritten
+from paceline.model.ops.optable import variants
 from paceline.model.reading.load import load_workload
 
 MODELS = ["resnet50", "gpt2", "lstm"]
@@ -154,3 +155,47 @@ def test_nothing_waits_for_a_backward_pass_that_does_not_read_it(model, precisio
     for accesses in (program.reads, program.writes):
         waits[accesses.storage[late[accesses.op]]] = False
     assert not waits.any()
+
+
+#: Kinds that read whole rows, or several results for one of theirs: no product does that.
+_APART = (OpKind.REDUCE, OpKind.SOFTMAX, OpKind.INTERPOLATE, OpKind.INDEX)
+
+
+@pytest.mark.parametrize("name", ["yolov8n", "timm:efficientnet_b4", "resnet50", "yolov3"])
+def test_tensorrt_runs_each_gate_behind_a_convolution_as_a_kernel_of_its_own(name):
+    """Rectifiers join the convolution: without gates hardly a kernel differs from XLA's."""
+    graph = load_workload(name, task="infer").passes[0].graph
+    into, apart = (
+        totals(lower(graph, Configuration(precision="fp16", compiler=c)).costs)
+        for c in ("xla", "tensorrt")
+    )
+    is_gate = graph.ops.variant == variants()["ELEMENTWISE", "gate"]
+    gates = int(((graph.ops.kind == OpKind.ELEMENTWISE) & is_gate).sum())
+    others = int(np.isin(graph.ops.kind, _APART).sum())
+    assert (gates > 0) == (name not in ("resnet50", "yolov3"))
+    assert apart[0] == into[0]
+    # Those within a squeeze are joined by no compiler.
+    assert 0.6 * gates <= apart[2] - into[2] <= gates + others
+
+
+@pytest.mark.parametrize("name", ["yolov8n", "timm:efficientnet_b4"])
+def test_engines_of_processors_take_gates_into_convolutions(name):
+    graph = load_workload(name, task="infer").passes[0].graph
+    inside, apart = (
+        totals(lower(graph, Configuration(compiler="tensorrt", platform=p)).costs)[1]
+        for p in ("cpu", "cuda")
+    )
+    assert inside < apart
+
+
+@pytest.mark.parametrize("name", ["bert-base", "vit_b_16"])
+def test_norms_of_layers_join_no_product_of_an_engine(name):
+    """They need whole rows: as many kernels more as there are norms behind products, at most."""
+    graph = load_workload(name, task="infer").passes[0].graph
+    into, apart = (
+        totals(lower(graph, Configuration(precision="fp16", compiler=c)).costs)
+        for c in ("xla", "tensorrt")
+    )
+    norms = int((graph.ops.kind == OpKind.NORM).sum())
+    assert apart[1] > into[1]
+    assert 0 < apart[2] - into[2] <= norms

@@ -3,7 +3,8 @@
 Ops between two products (matrix products, convolutions, attention …) that hand each other their
 results are one kernel. Its reads are what comes from outside, its writes what is still needed
 outside. XLA, TensorRT and kernels written by hand also take such a chain into the product before
-it, where the chain alone reads that product's result. In training a compiler also keeps less: what
+it, where the chain alone reads that product's result. What sums over a row (norms of layers, softmax)
+is no such chain to TensorRT and OpenVINO, and to TensorRT no gate (SiLU) either. In training a compiler also keeps less: what
 cheap ops made of tensors that are kept anyway is made again where a chain of backward reads it.
 
 Source: Ansel et al., "PyTorch 2", ASPLOS 2024, section 4.3 (Inductor's scheduler); openxla.org,
@@ -50,7 +51,8 @@ def fused(program: Program, configuration: Configuration) -> Program:
     leader = _leaders(program, writers)
     is_tuned = configuration.convolutions == "tuned"
     if configuration.compiler in _WITH_EPILOGUES or is_tuned:
-        leader = _with_epilogues(program, leader, writers, scales_are_ready=is_tuned)
+        can_join = _joining(program, leader, configuration)
+        leader = _with_epilogues(program, leader, writers, can_join, scales_are_ready=is_tuned)
     return _merged(program, leader, writers).with_lives_over_uses()
 
 
@@ -163,8 +165,33 @@ def _last_writers(program: Program) -> IntArray:
     return np.where(is_same, found % span, -1)
 
 
+def _joining(program: Program, leader: IntArray, configuration: Configuration) -> BoolArray:
+    """Whether the chain that each op leads may join a product, (num_ops,)."""
+    ops, can_join = program.ops, np.ones(len(program.ops), dtype=bool)
+    if configuration.compiler != "tensorrt":
+        return can_join
+    joins = _marked("joins_product")
+    if configuration.platform == "cpu":  # oneDNN's products take a gate ("eltwise_swish").
+        joins = joins | _is_gate()
+    joins = joins | ~_fusible()
+    is_left = ~joins[ops.kind, np.minimum(ops.variant, joins.shape[1] - 1)]
+    np.logical_and.at(can_join, leader, ~is_left)
+    return can_join
+
+
+def _is_gate() -> BoolArray:
+    gates = np.zeros_like(_fusible())
+    gates[OpKind.ELEMENTWISE, variants()["ELEMENTWISE", "gate"]] = True
+    return gates
+
+
 def _with_epilogues(
-    program: Program, leader: IntArray, writers: IntArray, *, scales_are_ready: bool
+    program: Program,
+    leader: IntArray,
+    writers: IntArray,
+    can_join: BoolArray,
+    *,
+    scales_are_ready: bool,
 ) -> IntArray:
     """Chains whose first op alone reads a product's result join that product.
 
@@ -182,6 +209,7 @@ def _with_epilogues(
     is_first = (head > producer) if scales_are_ready else head == reads.op
     rows = np.flatnonzero(
         is_product[producer]
+        & can_join[head]
         & (newest[head] <= producer)
         & is_first
         & (num_readers[reads.storage] == 1)
@@ -267,11 +295,16 @@ def _moved(ops: IntArray, leader: IntArray, number: IntArray) -> IntArray:
     return moved
 
 
-@cache
 def _fusible() -> BoolArray:
     """Whether each (kind, variant) may be fused."""
+    return _marked("is_fusible")
+
+
+@cache
+def _marked(name: str) -> BoolArray:
+    """Which (kind, variant) have a yes in a column of the kernels."""
     table = np.zeros((len(OpKind), 1 + max(variants().values())), dtype=bool)
     for row in read_table("kernels.csv"):
         variant = variants()[row["kind"], row["variant"]] if row["variant"] else slice(None)
-        table[OpKind[row["kind"]], variant] = row["is_fusible"] == "yes"
+        table[OpKind[row["kind"]], variant] = row[name] == "yes"
     return table

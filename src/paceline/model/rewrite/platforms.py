@@ -39,20 +39,21 @@ def on_platform(program: Program, configuration: Configuration) -> Program:
 def first_platform_alike(program: Program, configuration: Configuration) -> Platform:
     """The first platform on which `on_platform` gives the same program."""
     kinds = frozenset(program.ops.kind.tolist())
-    own = _needs(kinds, configuration.attention, configuration.platform)
+    own = _needs(kinds, configuration, configuration.platform)
     platforms: tuple[Platform, ...] = get_args(Platform)
-    return next(one for one in platforms if _needs(kinds, configuration.attention, one) == own)
+    return next(one for one in platforms if _needs(kinds, configuration, one) == own)
 
 
 def _needs(
-    kinds: frozenset[int], attention: AttentionKernels, platform: Platform
+    kinds: frozenset[int], configuration: Configuration, platform: Platform
 ) -> tuple[object, ...]:
     """What tells a platform from another for ops of some kinds."""
     is_fused, is_recurrent = OpKind.ATTENTION_BACKWARD in kinds, OpKind.RECURRENT in kinds
     return (
-        _attention(attention, platform) if is_fused else None,
+        _attention(configuration.attention, platform) if is_fused else None,
         _recurrent(platform) if is_recurrent else None,
         platform == "cpu" and not kinds.isdisjoint((OpKind.DROPOUT, OpKind.ATTENTION)),
+        platform == "cpu" and configuration.compiler == "tensorrt",
     )
 
 

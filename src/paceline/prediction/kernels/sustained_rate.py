@@ -14,7 +14,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.distinct import among
-from paceline.model.graph.graph import IntArray, OpKind, Phase
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Phase
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.device_kinds import kind_facts, runs_of
 from paceline.prediction.devices import PEAK_KEYS, DeviceTable
@@ -130,16 +130,37 @@ def least_row_s(
 
     The operations that no transform saves at the listed peak of the units that run them, and the
     bytes that the last-level cache cannot hold at the listed bandwidth, whatever was learned.
+    Transforms run on vector units: libraries' convolutions on matrix units are products.
+
+    Source:
+        NVIDIA, "Convolutional Layers User's Guide": Tensor Cores run convolutions as implicit
+        products of matrices.
     """
     precision = find_precision(lowered.configuration.precision)
     faster = np.where(devices.is_consumer > 0, _CLOCK_OVER_LISTED, 1.0)[:, None]
     on_vectors = among(groups_of_rows(lowered.costs, precision), _VECTOR_GROUPS)
     held = np.where(on_vectors, sustained_clock_frac(devices, calibration)[:, None], 1.0)
-    share = operations_frac(lowered.costs.kind, shapes.dims)
+    share = np.where(on_vectors, operations_frac(lowered.costs.kind, shapes.dims), np.float32(1))
+    faster = faster * _narrow_sums(lowered, devices)[:, None]
     compute_s = bounds.compute_s * (held / faster)[:, None, :].astype(np.float32) * share
     compute_s = np.nan_to_num(compute_s, posinf=0.0)
     least: Array = np.maximum(compute_s, bounds.uncached_s) * shapes.launches
     return least
+
+
+def _narrow_sums(lowered: LoweredPass, devices: DeviceTable) -> FloatArray:
+    """How much faster matrix units are than listed where FP16 is added up in FP16, (D,).
+
+    TensorRT chooses such kernels; frameworks add in FP32, which peaks are listed for. Boards that
+    halve the latter have four times as many operations in INT8, others twice (NVIDIA, "Ampere
+    GA102 GPU Architecture", table 2).
+    """
+    precision = find_precision(lowered.configuration.precision)
+    if lowered.configuration.compiler != "tensorrt" or precision.matmul_dtype != DType.FP16:
+        return np.ones(len(devices))
+    fp16, int8 = (devices.peaks[:, PEAK_KEYS.index(key)] for key in ("fp16", "int8"))
+    ratio: FloatArray = np.nan_to_num(np.clip(int8 / (2 * fp16), 1.0, 2.0), nan=1.0)
+    return ratio
 
 
 def sustained_row_s(
