@@ -304,3 +304,34 @@ def test_what_a_name_leaves_open_is_told_with_what_was_taken(name: str, plain: s
     device = find_device(CATALOG, name)
     assert device.name in variant_note(CATALOG, name, device)
     assert not variant_note(CATALOG, plain, find_device(CATALOG, plain))
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("i7-12700", "Core i7-12700K"), ("i7-12700F", "Core i7-12700K"),
+        ("i5-13600KF", "Core i5-13600K"), ("Ryzen 7 5800", "Ryzen 7 5800X"),
+        ("Ryzen 9 7950X3D", "Ryzen 9 7950X"), ("EPYC 9654P", "EPYC 9654"),
+        ("Ryzen 5600", "Ryzen 5 5600X"), ("RX 5600", "RX 5600 XT"),
+    ],
+)  # fmt: skip
+def test_a_suffix_that_is_left_out_or_another_gives_the_nearest_and_says_so(name, taken):
+    device = find_device(CATALOG, name)
+    assert device.family == taken
+    assert device.name in variant_note(CATALOG, name, device)
+    assert not variant_note(CATALOG, device.family, device)
+
+
+def test_a_plain_number_is_no_laptops_processor_and_a_laptops_no_desktops():
+    assert find_device(CATALOG, "i7-12700H").family == "Core i7-12700H"
+    with pytest.raises(UnknownNameError):
+        find_device(CATALOG, "i5-13600H")
+    with pytest.raises(UnknownNameError):  # More cores than a 6248.
+        find_device(CATALOG, "Xeon Gold 6248R")
+
+
+def test_a_processor_that_is_not_known_is_near_to_processors():
+    with pytest.raises(UnknownNameError) as caught:
+        find_device(CATALOG, "i5-12600")
+    assert "MI100" not in caught.value.hint
+    assert "Core i5" in caught.value.hint
