@@ -118,7 +118,9 @@ def matrix_share(model, device, **settings):
 
 
 @pytest.mark.parametrize("model", ["vgg16", "yolov8x"])
-@pytest.mark.parametrize("device", ["GeForce RTX 3090", "GeForce RTX 2080 Ti", "A10", "A100 SXM4 80GB"])
+@pytest.mark.parametrize(
+    "device", ["GeForce RTX 3090", "GeForce RTX 2080 Ti", "A10", "A100 SXM4 80GB"]
+)
 def test_no_transform_makes_matrix_units_faster_than_their_peak(model, device):
     """Frameworks add in FP32, which is what is listed; TensorRT's sums in FP16 are twice as fast
     on cards that halve the former, and on no others."""
