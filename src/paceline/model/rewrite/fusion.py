@@ -3,9 +3,10 @@
 Ops between two products (matrix products, convolutions, attention …) that hand each other their
 results are one kernel. Its reads are what comes from outside, its writes what is still needed
 outside. XLA, TensorRT and kernels written by hand also take such a chain into the product before
-it, where the chain alone reads that product's result. What sums over a row (norms of layers, softmax)
-is no such chain to TensorRT and OpenVINO, and to TensorRT no gate (SiLU) either. In training a compiler also keeps less: what
-cheap ops made of tensors that are kept anyway is made again where a chain of backward reads it.
+it, where the chain alone reads that product's result. What needs more than one result (norms of
+layers, softmax) is no such chain to TensorRT and OpenVINO, and a gate (SiLU) none to TensorRT. In
+training a compiler also keeps less: what cheap ops made of tensors that are kept anyway is made
+again where a chain of backward reads it.
 
 Source: Ansel et al., "PyTorch 2", ASPLOS 2024, section 4.3 (Inductor's scheduler); openxla.org,
 XLA architecture, fusion; TensorRT developer guide, "Layer fusion"; PyTorch,
