@@ -151,6 +151,27 @@ def test_other_settings_and_shapes_have_other_results():
     assert results.call(aten.full.default, ([2], True), {"device": "meta"}).dtype == torch.bool
 
 
+def test_a_number_has_the_type_that_is_usual_then():
+    results, asked = worker("torch_tracing.results").Results(), ([2], 1.0)
+    usual = torch.get_default_dtype()
+    try:
+        for kind in (torch.float32, torch.bfloat16, torch.float32):
+            torch.set_default_dtype(kind)
+            assert results.call(aten.full.default, asked, {"device": "meta"}).dtype == kind
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def test_what_is_remembered_does_not_grow_without_end(monkeypatch):
+    module = worker("torch_tracing.results")
+    monkeypatch.setattr(module, "_MOST_KNOWN", 3)
+    results = module.Results()
+    for extent in range(1, 9):
+        made = results.call(aten.full.default, ([extent], 1.0), {"device": "meta"})
+        assert made.shape == (extent,)
+        assert len(results._known) <= 3
+
+
 def test_tensors_that_hold_values_are_not_remembered():
     results = worker("torch_tracing.results").Results()
     assert results.call(aten.add.Tensor, (torch.ones(2), torch.ones(2)), {}).tolist() == [2, 2]

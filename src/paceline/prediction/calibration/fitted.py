@@ -24,9 +24,8 @@ from paceline.stack.releases import ReleaseDates, shipped_release_dates
 from paceline.values import dataclass
 
 #: Rows per matrix product: few, since they stay in the nearest cache and most calls ask for few.
-#: Always the same number, so that the answer for one device and batch does not depend, to the last
-#: bit, on what else is asked in the same call.
-_BLOCK = 256
+#: Those beyond whole blocks are filled up to one of few sizes, so that few kernels are reached.
+_BLOCK, _LEAST = 256, 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,8 +71,8 @@ class EfficiencyModel:
 
     def _evaluate_block(self, rows: Array) -> Array:
         x = rows
-        if len(rows) < _BLOCK:
-            x = np.zeros((_BLOCK, rows.shape[1]), dtype=np.float32)
+        if len(rows) % _LEAST:
+            x = np.zeros((len(rows) // _LEAST * _LEAST + _LEAST, rows.shape[1]), dtype=np.float32)
             x[: len(rows)] = rows
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ weight

@@ -14,6 +14,7 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.features import Array
-from paceline.prediction.kernels.product_tiles import Engine
+from paceline.prediction.kernels.product_tiles import AT_ONCE, Engine, least, ways
 from paceline.values import dataclass
 
 _ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
@@ -106,26 +107,25 @@ def attention_tiled_s(
     score_cycles = flop / num_scores / (flop_per_cycle * constants.compute_frac)
     group_rows = q_heads / np.maximum(kv_heads, 1) * q_len
     s_per_byte = engine.s_per_byte(constants)
-    best: Array = np.full((), np.inf, dtype=np.float32)
-    for rows in _ROWS:
-        tiles = batch * kv_heads * np.ceil(group_rows / rows)
-        arithmetic = np.maximum(
-            (rows + constants.half_rows) * score_cycles, rows / constants.exponentials_per_cycle
-        )
-        read = 2 * head_size * engine.element_bytes / constants.cache_bytes_per_cycle
+    read = 2 * head_size * engine.element_bytes / constants.cache_bytes_per_cycle
+    partial = _PARTIAL_BYTES * batch * q_heads * q_len * head_size
+    shape = np.broadcast(score_cycles, moved_bytes, group_rows).shape
+    best = np.full(shape, np.inf, dtype=np.result_type(score_cycles, moved_bytes))
+    at_once = AT_ONCE // max(best.size, 1)
+    for rows, split in ways(list(product(_ROWS, _SPLITS)), at_once, best):
+        few_rows = np.add(rows, constants.half_rows, dtype=float).astype(rows.dtype)
+        arithmetic = np.maximum(few_rows * score_cycles, rows / constants.exponentials_per_cycle)
         key_cycles = np.maximum(np.maximum(arithmetic, read), constants.step_cycles / _STEP)
-        for split in _SPLITS:
-            waves = np.ceil(tiles * split / engine.num_sms)
-            keys = np.ceil(seen_keys / (split * _STEP)) * _STEP
-            cycles = np.maximum(waves * keys, kv_len / split) * key_cycles
-            cycles = cycles + waves * constants.prologue_cycles
-            partial: Array | float = 0.0
-            if split > 1:
-                cycles = cycles + split * constants.split_cycles
-                partial = split * _PARTIAL_BYTES * batch * q_heads * q_len * head_size
-            fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
-            memory_s = (moved_bytes + partial) * s_per_byte / fill
-            best = np.minimum(best, np.maximum(cycles / engine.clock_hz, memory_s))
+        tiles = batch * kv_heads * np.ceil(group_rows / rows) * split
+        passes = np.ceil(tiles / engine.num_sms)
+        keys = np.ceil(seen_keys / (split * _STEP)) * _STEP
+        cycles = np.maximum(passes * keys, kv_len / split) * key_cycles
+        cycles = cycles + passes * constants.prologue_cycles
+        cycles = cycles + np.where(split > 1, split * constants.split_cycles, 0)
+        fill = np.clip(tiles / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
+        memory_s = (moved_bytes + np.where(split > 1, split, 0) * partial) * s_per_byte / fill
+        time_s = np.maximum(cycles / engine.clock_hz, memory_s)
+        best = np.minimum(best, least(time_s))
     total: Array = best + np.float32(constants.launch_s)
     return total
 

@@ -13,7 +13,7 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -33,6 +33,8 @@ _DEEP_SPLITS = (1, 16, 128, 1024)
 #: k is walked in steps of so many elements.
 _STEP = 32.0
 _PARTIAL_BYTES = 4.0
+#: Numbers of all products and ways that are worked out in one pass: what a nearby cache holds.
+AT_ONCE = 16_384
 #: Rows of one step of the matrix units (PTX: mma.m16n8k16).
 _FEW_ROWS = 16
 #: Vector over matrix peak: 19.5 of 312 and 67 of 989 TFLOP/s on A100 and H100 (their datasheets).
@@ -138,44 +140,58 @@ def tiled_s(
         constants: Fitted constants.
     """
     batch, m, n, k = product
-    flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
     s_per_byte = engine.s_per_byte(constants)
-    moved_s = [_moved_bytes(product, moved_bytes, split) * s_per_byte for split in _SPLITS]
-    best: Array = np.full((), np.inf, dtype=np.float32)
-    for rows, columns in _tiles_of(engine):
-        area = float(rows * columns)
-        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
-        share = constants.compute_frac * area / (area + constants.half_tile)
-        cycles_per_k = np.maximum(
-            np.maximum(
-                2 * area / (flop_per_cycle * share),
-                (rows + columns) * engine.element_bytes / constants.cache_bytes_per_cycle,
-            ),
-            constants.step_cycles / 64,
-        )
-        for split, bytes_s in zip(_SPLITS, moved_s, strict=True):
-            depth = np.ceil(k / (split * _STEP)) * _STEP
-            waves = np.ceil(tiles * split / engine.num_sms)
-            cycles = waves * (depth * cycles_per_k + constants.prologue_cycles)
-            if split > 1:
-                cycles = cycles + split * constants.split_cycles
-            fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
-            time_s = np.maximum(cycles / engine.clock_hz, bytes_s / fill)
-            best = np.minimum(best, _where_offered(time_s, (rows, columns, split), batch, engine))
-    stream_s = np.maximum(
-        moved_bytes * s_per_byte, k * (constants.chain_cycles / 64) / engine.clock_hz
-    )
-    best = np.minimum(best, _streamed_s(product, stream_s, engine))
+    chain_s = k * (constants.chain_cycles / 64) / engine.clock_hz
+    best = _streamed_s(product, np.maximum(moved_bytes * s_per_byte, chain_s), engine)
+    at_once = AT_ONCE // max(best.size, 1)
+    splits = [
+        (split, _moved_bytes(product, moved_bytes, split) * s_per_byte)
+        for (split,) in ways([(split,) for split in _SPLITS], at_once, best)
+    ]
+    for tile in ways(_tiles_of(engine), at_once // len(_SPLITS), best):
+        rows, columns = (side[:, None] for side in tile)
+        num_tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
+        k_cycles = _k_cycles(rows, columns, engine, constants)
+        for split, bytes_s in splits:
+            cycles = np.ceil(k / (split * _STEP)) * _STEP * k_cycles + constants.prologue_cycles
+            cycles = np.ceil(num_tiles * split / engine.num_sms) * cycles
+            cycles = cycles + np.where(split > 1, split * constants.split_cycles, 0)
+            fill = num_tiles * split / (engine.num_sms * constants.fill_frac)
+            time_s = np.maximum(cycles / engine.clock_hz, bytes_s / np.clip(fill, 0.02, 1.0))
+            time_s = _where_offered(time_s, (rows, columns, split), batch, engine)
+            best = np.minimum(best, least(least(time_s)))
     total: Array = best + constants.launch_s + constants.launch_cycles / engine.clock_hz
     return total
 
 
-def _moved_bytes(product: tuple[Array, ...], moved_bytes: Array, split: int) -> Array:
+def ways(
+    numbers: Sequence[tuple[int, ...]], at_once: int, each: Array
+) -> Iterator[tuple[Array, ...]]:
+    """A few ways after another, on an axis before those of ``each``."""
+    for first in range(0, len(numbers), max(at_once, 1)):
+        few = np.array(numbers[first : first + max(at_once, 1)], dtype=each.dtype)
+        yield tuple(few.T.reshape(few.shape[1], -1, *(1,) * each.ndim))
+
+
+def least(time_s: Array) -> Array:
+    """The least of all ways on the first axis."""
+    return time_s[0] if len(time_s) == 1 else np.minimum.reduce(time_s)
+
+
+def _k_cycles(rows: Array, columns: Array, engine: Engine, constants: TileConstants) -> Array:
+    """Cycles of one element of k of a tile."""
+    area = np.multiply(rows, columns, dtype=float)
+    share = (constants.compute_frac * area / (area + constants.half_tile)).astype(rows.dtype)
+    flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
+    read = (rows + columns) * engine.element_bytes / constants.cache_bytes_per_cycle
+    cycles = np.maximum(2 * rows * columns / (flop_per_cycle * share), read)
+    return np.maximum(cycles, constants.step_cycles / 64)
+
+
+def _moved_bytes(product: tuple[Array, ...], moved_bytes: Array, split: Array) -> Array:
     """Bytes with the partial results that parts of a sum write and read."""
-    if split == 1:
-        return moved_bytes
     batch, m, n, _ = product
-    return moved_bytes + split * _PARTIAL_BYTES * batch * m * n
+    return moved_bytes + np.where(split > 1, split * _PARTIAL_BYTES, 0) * batch * m * n
 
 
 def tuned_s(
@@ -218,15 +234,18 @@ def _tiles_of(engine: Engine) -> tuple[tuple[int, int], ...]:
     return _TILES + more + (_BATCHED_TILES if engine.batched_tile else ())
 
 
-def _where_offered(time_s: Array, way: tuple[int, int, int], batch: Array, engine: Engine) -> Array:
+def _where_offered(
+    time_s: Array, way: tuple[Array, Array, Array], batch: Array, engine: Engine
+) -> Array:
     """Infinite where the library has another way for batched products."""
     if engine.batched_tile is None:
         return time_s
     rows, columns, split = way
     own_rows, own_columns = engine.batched_tile
     is_own = (own_rows == rows) & (own_columns == columns) & (split == 1)
-    is_free = (batch <= 1) | ((own_rows == 0) & ((rows, columns) not in _BATCHED_TILES))
-    return np.where(is_own | is_free, time_s, np.float32(np.inf))
+    is_other = np.any([(rows == x) & (columns == y) for x, y in _BATCHED_TILES], axis=0)
+    is_free = (batch <= 1) | ((own_rows == 0) & ~is_other)
+    return np.where(is_own | is_free, time_s, time_s.dtype.type(np.inf))
 
 
 def _streamed_s(product: tuple[Array, ...], stream_s: Array, engine: Engine) -> Array:

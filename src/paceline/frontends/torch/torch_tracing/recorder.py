@@ -13,7 +13,7 @@ import weakref
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_tracing import waits
-from torch_tracing.results import Results
+from torch_tracing.results import RESULTS
 
 FORWARD, LOSS, BACKWARD = 0, 1, 2
 _OWNERS = {"parameter": 0, "gradient": 1, "activation": 3, "input": 4, "buffer": 6, "kv_cache": 7}
@@ -90,7 +90,6 @@ class Recorder(TorchDispatchMode):
         self._row_of_storage = {}
         self._references = {}
         self._func_info = {}
-        self._results = Results()
         self._sequence = [-1]
         self._sequence_module = [0]
 
@@ -138,7 +137,7 @@ class Recorder(TorchDispatchMode):
     def _called(self, func, args, kwargs):
         """The result on meta; of a user's operator that knows no meta, as its CPU kernel says."""
         try:
-            return self._results.call(func, args, kwargs)
+            return RESULTS.call(func, args, kwargs)
         except NotImplementedError:
             if self.values is None:
                 raise

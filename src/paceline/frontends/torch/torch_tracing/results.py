@@ -4,7 +4,8 @@ Standard library and torch only. Most of a trace is spent in PyTorch's Python co
 of results, again and again for layers that are the same. An operator that neither writes into its
 arguments nor returns a view of them returns, for the same shapes and settings, the same shapes. One
 that works element by element (so PyTorch marks it) on tensors that lie alike returns such a tensor,
-of whatever shape they are; so does a norm of channels, with vectors of channels beside it.
+of whatever shape they are; so does a norm of channels, with vectors of channels beside it. All
+traces of a process share what is remembered: a model is traced at several points.
 """
 
 import torch
@@ -28,8 +29,12 @@ class NotKnowable(Exception):
     """An argument does not tell the result."""
 
 
+#: As many recipes are remembered; then all are forgotten.
+_MOST_KNOWN = 50_000
+
+
 class Results:
-    """Results of one traced execution, by operator and arguments."""
+    """Results of traced executions, by operator, arguments and the usual type of numbers."""
 
     def __init__(self):
         self._known = {}
@@ -42,7 +47,8 @@ class Results:
             keys = self._keys[func] = _keys_of(func)
         for of_arguments in keys:
             try:
-                key = (func, of_arguments(args), _key(kwargs.items()) if kwargs else ())
+                named = _key(kwargs.items()) if kwargs else ()
+                key = (func, torch.get_default_dtype(), of_arguments(args), named)
             except NotKnowable:
                 continue
             recipe = self._known.get(key)
@@ -53,9 +59,15 @@ class Results:
             if recipe is not None and of_arguments is not _key:
                 recipe = _like_first(recipe, args[0], is_norm=of_arguments is _key_of_channels)
             if recipe is not None:
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
                 self._known[key] = recipe
             return result
         return func(*args, **kwargs)
+
+
+#: Of this process.
+RESULTS = Results()
 
 
 def _keys_of(func):
