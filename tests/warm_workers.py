@@ -1,7 +1,7 @@
 """Trace workers that begin with their frameworks imported, most of what a worker takes.
 
-One process per test process imports them once. Each worker is a fork of it: its modules,
-folder, environment and pipes are its own, and so is its end.
+One process imports them once for all test processes of a run. Each worker is a fork of it: its
+modules, folder, environment and pipes are its own, and so is its end.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _ENGINES = ("torch_engine.py", "torch_launch.py", "torch_micro.py")
 _IMPORTED = ("torch._dynamo", "transformers.configuration_utils")
 #: Bytes that say how long a request is.
 _LENGTH = 8
+#: To find or to start the process that forks; others may start or end one meanwhile.
+_TRIES = 5
 
 
 class WarmWorkers:
@@ -43,6 +45,7 @@ class WarmWorkers:
         self._start, self._start_engine = worker._start, engines._start
         self._path = _path()
         self._server: socket.socket | None = None
+        self._forks: subprocess.Popen[bytes] | None = None
 
     def start(self, command: Sequence[str], talk: IO[str]) -> Any:
         """A worker that is used as `subprocess.Popen` is."""
@@ -99,20 +102,37 @@ class WarmWorkers:
             return subprocess.CompletedProcess(words, ended.wait(), out, errors)
 
     def close(self) -> None:
-        """End the process that forks."""
+        """Let go of the process that forks, which ends with the last that asks it."""
         if self._server is not None:
             self._server.close()
+        if self._forks is not None:
             self._forks.wait()
 
     def _connection(self) -> socket.socket:
-        if self._server is None:
-            self._server, theirs = socket.socketpair()
-            fileno = theirs.fileno()
-            self._forks = subprocess.Popen(
-                [sys.executable, __file__, str(fileno)], pass_fds=[fileno]
-            )
-            theirs.close()
-        return self._server
+        """To the process that forks, which the first to ask has started."""
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+        for _ in range(_TRIES):
+            if self._server is not None:
+                return self._server
+            asked = socket.socket(socket.AF_UNIX)
+            # Where there is none, or it was about to end.
+            with contextlib.suppress(OSError):
+                asked.connect(f"\0paceline-{run}")
+                self._server = asked if asked.recv(1) else None
+            if self._server is None:
+                asked.close()
+                # Where another test process was faster.
+                with contextlib.suppress(OSError):
+                    self._forks = _forks(f"\0paceline-{run}")
+        raise AssertionError("no process forks")
+
+
+def _forks(name: str) -> subprocess.Popen[bytes]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+        listener.listen()
+        number = listener.fileno()
+        return subprocess.Popen([sys.executable, __file__, str(number)], pass_fds=[number])
 
 
 def _path() -> set[str]:
@@ -186,22 +206,43 @@ class _Worker:
         return self.returncode
 
 
-def serve(server: socket.socket) -> None:
-    """Fork a worker for each request, until the other side closes."""
+def serve(listener: socket.socket) -> None:
+    """Fork a worker for each request, until all who asked have closed."""
     for name in _IMPORTED:
         if find_spec(name.partition(".")[0]) is not None:
             import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    while True:
-        length, descriptors, *_ = socket.recv_fds(server, _LENGTH, 4)
-        if not length:
-            return
-        request = _received(server, int.from_bytes(length, "big"))
-        if not os.fork():
-            server.close()
-            _watch(json.loads(request), descriptors)
-        for one in descriptors:
-            os.close(one)
+    askers = [_greeted(listener)]
+    while askers:
+        for one in select.select([listener, *askers], [], [])[0]:
+            if one is listener:
+                askers.append(_greeted(listener))
+            elif not _served(one, [listener, *askers]):
+                askers.remove(one)
+                one.close()
+
+
+def _greeted(listener: socket.socket) -> socket.socket:
+    asker, _ = listener.accept()
+    # Who has gone is seen by what it asks: nothing.
+    with contextlib.suppress(OSError):
+        asker.sendall(b"+")
+    return asker
+
+
+def _served(asker: socket.socket, ours: Sequence[socket.socket]) -> bool:
+    """Whether there was a request."""
+    length, descriptors, *_ = socket.recv_fds(asker, _LENGTH, 4)
+    if not length:
+        return False
+    request = _received(asker, int.from_bytes(length, "big"))
+    if not os.fork():
+        for one in ours:
+            one.close()
+        _watch(json.loads(request), descriptors)
+    for one in descriptors:
+        os.close(one)
+    return True
 
 
 def _received(server: socket.socket, length: int) -> bytes:
