@@ -175,7 +175,8 @@ def ways(
 
 def least(time_s: Array) -> Array:
     """The least of all ways on the first axis."""
-    return time_s[0] if len(time_s) == 1 else np.minimum.reduce(time_s)
+    found: Array = time_s[0] if len(time_s) == 1 else np.minimum.reduce(time_s)
+    return found
 
 
 def _k_cycles(rows: Array, columns: Array, engine: Engine, constants: TileConstants) -> Array:
@@ -184,8 +185,9 @@ def _k_cycles(rows: Array, columns: Array, engine: Engine, constants: TileConsta
     share = (constants.compute_frac * area / (area + constants.half_tile)).astype(rows.dtype)
     flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
     read = (rows + columns) * engine.element_bytes / constants.cache_bytes_per_cycle
-    cycles = np.maximum(2 * rows * columns / (flop_per_cycle * share), read)
-    return np.maximum(cycles, constants.step_cycles / 64)
+    busy = np.maximum(2 * rows * columns / (flop_per_cycle * share), read)
+    cycles: Array = np.maximum(busy, constants.step_cycles / 64)
+    return cycles
 
 
 def _moved_bytes(product: tuple[Array, ...], moved_bytes: Array, split: Array) -> Array:
