@@ -349,3 +349,15 @@ def test_a_known_name_takes_other_sizes():
 )
 def test_a_size_that_a_model_has_not_is_refused_with_those_it_has(stated, said):
     assert said in str(error_of(f"hf:qwen3-0.6b,{stated}"))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "is_decoder", "name"),
+    [("bert", False, "BertForMaskedLM"), ("bert", True, "BertLMHeadModel"),
+     ("electra", False, "ElectraForMaskedLM"), ("llama", False, "LlamaForCausalLM"),
+     ("t5", False, "T5ForConditionalGeneration")],
+)  # fmt: skip
+def test_an_encoder_writes_only_where_its_config_says_so(model_type, is_decoder, name):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.AutoConfig.for_model(model_type, is_decoder=is_decoder)
+    assert families._class_name(model_type, config) == name

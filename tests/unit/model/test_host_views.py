@@ -84,3 +84,26 @@ def test_they_are_about_as_many_as_real_networks_ask_for(name):
     ):  # fmt: skip
         dispatched, kernels = calls(name, "train", phases=phases)
         assert (dispatched - kernels) / VIEW_FRAC == pytest.approx(counted, rel=0.5)
+
+
+def launches_beside(program, how):
+    """What a token's host dispatches over its kernels and views, in launches."""
+    one = lower(program, how)
+    with_python = calls_of(one, "torch", builtin_calibration())
+    plain = calls_of(
+        dataclasses.replace(
+            one, configuration=dataclasses.replace(how, widens_in_kernels=False)
+        ),
+        "torch",
+        builtin_calibration(),
+    )
+    return one.costs.count @ (with_python - plain)
+
+
+def test_each_layer_whose_kernel_widens_its_weights_costs_the_host_the_same():
+    passes = {one.name: one.graph for one in load_workload("llama-3-8b", task="infer").passes}
+    in_4_bits = Configuration(precision="int4", widens_in_kernels=True)
+    of_blocks = launches_beside(passes["decode"], in_4_bits)
+    assert of_blocks == pytest.approx(2.0 * 7 * 32, rel=0.01)  # Seven products in 32 blocks.
+    assert launches_beside(passes["decode"], dataclasses.replace(in_4_bits, precision="bf16")) == 0
+    assert launches_beside(passes["decode"], dataclasses.replace(in_4_bits, precision="int8")) == 0

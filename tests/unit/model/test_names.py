@@ -257,3 +257,16 @@ def test_a_file_of_weights_is_no_model_of_like_letters(name: str) -> None:
 )  # fmt: skip
 def test_what_only_writes_is_not_said_to_take_images(typed: str, sees: bool) -> None:
     assert ("images" in told_reading(typed)) == sees
+
+
+@pytest.mark.parametrize(
+    "name", ["Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-2-7b-hf", "llama-3-8b-instruct"]
+)
+def test_a_repository_is_the_same_with_the_scheme_of_its_hub(name):
+    assert entry_of(f"hf:{name}") == entry_of(name)
+    assert told_reading(f"hf:{name}") == told_reading(name)
+
+
+@pytest.mark.parametrize("name", ["hf:bert", "hf:BertModel", "hf:no/config.json", "hf:llama"])
+def test_classes_types_and_files_of_transformers_are_themselves(name):
+    assert entry_of(name) == name

@@ -229,6 +229,14 @@ class CostTable:
         moved[:, rows] -= unread_frac * (powers @ self.weight_bytes[rows].T)
         return moved
 
+    def widens(self) -> npt.NDArray[np.bool_]:
+        """Whether a row multiplies with weights of less than eight bits, (num_rows,)."""
+        elements = self.dims[:, [0, 2, 3], 0].prod(axis=1)
+        weights = self.weight_bytes[:, 0]
+        is_product = self.kind == OpKind.MATMUL
+        widens: npt.NDArray[np.bool_] = is_product & (weights > 0.0) & (weights < elements)
+        return widens
+
     def expert_rows(self) -> npt.NDArray[np.intp]:
         """Rows that are products of experts: one token has less than a row in each."""
         is_product = (self.kind == OpKind.MATMUL) & (self.dims[:, 0, 0] > 1)

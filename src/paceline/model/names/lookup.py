@@ -62,14 +62,14 @@ def entry_of(typed: str) -> str:
     ('resnet50', 'resnet50', 'timm:resnet18')
     >>> entry_of("Qwen/Qwen3-8B"), entry_of("convnext_tiny.fb_in22k")
     ('hf:qwen3-8b', 'timm:convnext_tiny')
-    >>> entry_of("qwen3:8b")
-    'hf:qwen3-8b'
+    >>> entry_of("qwen3:8b"), entry_of("hf:Qwen/Qwen3-8B"), entry_of("hf:llama")
+    ('hf:qwen3-8b', 'hf:qwen3-8b', 'hf:llama')
 
     Raises:
         UnknownNameError: No such model; names that begin or look alike are in the hint.
         InvalidInputError: A folder with an adapter, or weights of no model that is known.
     """
-    typed = _TAG.sub("-", typed)
+    typed = _of_hub(_TAG.sub("-", typed))
     if typed in names_of("zoo").written or ":" in typed or typed.endswith(".npz"):
         return _checked(typed)
     if is_model_path(typed):
@@ -81,6 +81,19 @@ def entry_of(typed: str) -> str:
     if found is None:
         raise _no_model_in(typed) if _has_weights(typed) else _unknown(typed)
     return found
+
+
+def _of_hub(typed: str) -> str:
+    """The repository of a hub that stands behind ``hf:``, where that is neither entry nor file.
+
+    A class or a type of Transformers has neither an owner nor a count of parameters.
+    """
+    scheme, _, name = typed.partition(":")
+    if scheme != "hf" or typed in names_of("hub").entries or Path(name).exists():
+        return typed
+    is_repository = _REPOSITORY.fullmatch(name) is not None and not name.endswith(_FILE_ENDINGS)
+    is_sized = "/" in name or _has(_NUMBERED, re.split(r"[-_]", name.lower()))
+    return name if is_repository and is_sized else typed
 
 
 def _named(typed: str) -> str | None:
@@ -197,6 +210,7 @@ def reading_of(typed: str) -> str:
     >>> reading_of("vgg16")
     ''
     """
+    typed = _of_hub(typed)
     alias = _word(typed)
     if alias is not None:
         is_told = not zoo_entry(typed) and "|" not in alias.entry
@@ -214,6 +228,7 @@ def told_reading(typed: str) -> str:
     >>> told_reading("openvla-7b")
     '`openvla-7b` is taken as `llama-2-7b`: the language model; images enter as tokens'
     """
+    typed = _of_hub(typed)
     reading = reading_of(typed)
     if reading or zoo_entry(typed) or hub_entry(typed):
         return reading

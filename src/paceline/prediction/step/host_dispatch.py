@@ -133,7 +133,18 @@ def calls_of(lowered: LoweredPass, framework: str, calibration: Calibration) -> 
     if lowered.configuration.compiler != "eager":
         return costs.num_kernels
     views = views_with(costs.kind, costs.phase, costs.num_kernels)
-    return costs.num_kernels + view_frac(framework, calibration) * views
+    calls: FloatArray = costs.num_kernels + view_frac(framework, calibration) * views
+    if lowered.configuration.widens_in_kernels:
+        calls = calls + _LAUNCHES_OF_WIDENING * costs.widens()
+    return calls
+
+
+#: Python around a kernel that widens the weights which it multiplies, in launches: bitsandbytes'
+#: layers of 4 bits take 42 us more than plain ones in a token of Llama 3 8B on an H100, where a
+#: launch takes 21 (benchmarks/gpu_asked.md), and 40 on an A100, where it takes 24.5 (what a
+#: layer more adds to LitGPT's first fifty tokens, from StableLM 3B to Llama 2 13B;
+#: Lightning-AI/litgpt 4839345, tutorials/resource-tables.md).
+_LAUNCHES_OF_WIDENING = 2.0
 
 
 def view_frac(framework: str, calibration: Calibration) -> float:

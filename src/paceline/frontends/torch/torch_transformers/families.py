@@ -310,8 +310,14 @@ def _from_settings(transformers, settings):
 
 
 def _class_name(model_type, config):
+    """The class of a model type, first as what it is made for; None where it has none.
+
+    What fills masked words can also be had as a decoder, where its config says so.
+    """
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    wanted = "SEQ" if getattr(config, "is_encoder_decoder", False) else ""
+    wanted = "" if getattr(config, "is_decoder", False) else "MASKED"
+    if getattr(config, "is_encoder_decoder", False):
+        wanted = "SEQ"
     if getattr(config, "text_config", None) and getattr(config, "vision_config", None):
         wanted = "IMAGE_TEXT"
     first = [row for row in _HEADS if wanted and wanted in row[0]]
