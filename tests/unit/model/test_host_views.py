@@ -91,9 +91,7 @@ def launches_beside(program, how):
     one = lower(program, how)
     with_python = calls_of(one, "torch", builtin_calibration())
     plain = calls_of(
-        dataclasses.replace(
-            one, configuration=dataclasses.replace(how, widens_in_kernels=False)
-        ),
+        dataclasses.replace(one, configuration=dataclasses.replace(how, widens_in_kernels=False)),
         "torch",
         builtin_calibration(),
     )
