@@ -315,12 +315,11 @@ def _class_name(model_type, config):
     What fills masked words can also be had as a decoder, where its config says so.
     """
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    wanted = "" if getattr(config, "is_decoder", False) else "MASKED"
-    if getattr(config, "is_encoder_decoder", False):
-        wanted = "SEQ"
+    wanted = "CAUSAL" if getattr(config, "is_decoder", False) else "MASKED"
+    wanted = "SEQ" if getattr(config, "is_encoder_decoder", False) else wanted
     if getattr(config, "text_config", None) and getattr(config, "vision_config", None):
         wanted = "IMAGE_TEXT"
-    first = [row for row in _HEADS if wanted and wanted in row[0]]
+    first = [row for row in _HEADS if wanted in row[0]]
     for table, _ in first + list(_HEADS):
         found = getattr(auto, table).get(model_type)
         if found:
