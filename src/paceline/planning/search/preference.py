@@ -245,10 +245,10 @@ class Standing:
         reach = equal * np.exp(_DRAWN_SIGMA * np.hypot(sigma, sigma.min()))
         rows = self._one_of_each(rows[self.objective[rows] <= reach])
         offers, starts = np.unique(self.price_list[rows], return_index=True)
-        drawn = self.objective[rows] * np.exp(self.draws(rows))
-        best = np.minimum.reduceat(drawn, starts, axis=1)
-        is_near = best <= self.least_worse(best.min(axis=1))[:, None]
-        return offers, np.asarray(is_near.mean(axis=0))
+        drawn = self.objective[rows, None] * np.exp(self.draws(rows).T)
+        best = np.minimum.reduceat(drawn, starts)
+        is_near = best <= self.least_worse(best.min(axis=0))
+        return offers, np.asarray(is_near.mean(axis=1))
 
     def in_reach(self, rows: Index, others: Index) -> Index:
         """Of some rows those that may count where others, at any objective, compete with them."""
@@ -279,13 +279,17 @@ class Standing:
             (self.price_list[rows], price * (1.0 - PRICE_COMMON_FRAC) ** 0.5),
             (self.kinds[rows], of_strategy),
         )
-        drawn = [
-            _shared(keys, part + len(parts) * seed, num_draws) * sigma
+        drawn = (
+            _shared(keys, part + len(parts) * seed, num_draws) * sigma[:, None]
             for part, (keys, sigma) in enumerate(parts)
-        ]
+        )
+        errors = next(drawn)
+        for _ in parts[1:-1]:
+            errors += next(drawn)
         told = np.hypot(self.step_log_sigma[rows], price)
         scale = np.divide(self.log_sigma[rows], told, out=np.zeros(len(rows)), where=told > 0)
-        return np.asarray(np.sum(drawn[:-1], axis=0) * scale + drawn[-1])
+        errors *= scale[:, None]
+        return np.asarray((errors + next(drawn)).T)
 
     def _one_of_each(self, rows: Index) -> Index:
         """The best row of each offer, step, number of machines and way to share, by offer."""
@@ -398,7 +402,7 @@ def _paired(one: IntArray, other: IntArray) -> IntArray:
 
 
 def _shared(keys: IntArray, stream: int, num_draws: int) -> FloatArray:
-    """Standard normal draws, one for all rows with a key, (num_draws, len(keys)).
+    """Standard normal draws, one for all rows with a key, (len(keys), num_draws).
 
     Those of a key hang on nothing but the key and the stream, so that a candidate more or less
     changes no other's.
@@ -407,12 +411,15 @@ def _shared(keys: IntArray, stream: int, num_draws: int) -> FloatArray:
     Muller, "A note on the generation of random normal deviates", 1958.
     """
     distinct, places = np.unique(keys, return_inverse=True)
-    return np.asarray(_normals(distinct.astype(np.uint64).tobytes(), stream, num_draws)[:, places])
+    normals = _normals(distinct.astype(np.uint64).tobytes(), stream, num_draws)
+    return np.take(normals, places, axis=0)
 
 
 @lru_cache(maxsize=_NUM_PARTS_KEPT)
 def _normals(keys: bytes, stream: int, num_draws: int) -> FloatArray:
-    """Draws of distinct keys; the last are kept, as a price at which one wins is sought by steps.
+    """Draws of distinct keys, (number of keys, num_draws).
+
+    The last are kept, as a price at which one wins is sought by steps.
 
     Args:
         keys: Numbers of 64 bits, one after another.
@@ -420,8 +427,9 @@ def _normals(keys: bytes, stream: int, num_draws: int) -> FloatArray:
         num_draws: How many of each.
     """
     first = np.uint64(2 * stream) + np.arange(2, dtype=np.uint64)[:, None, None]
-    draws = np.arange(num_draws, dtype=np.uint64)[:, None]
-    bits = _mixed(_mixed(_mixed(np.frombuffer(keys, dtype=np.uint64)) + draws) + first)
+    draws = np.arange(num_draws, dtype=np.uint64)
+    of_key = _mixed(np.frombuffer(keys, dtype=np.uint64))[:, None]
+    bits = _mixed(_mixed(of_key + draws) + first)
     radius, angle = (bits >> np.uint64(11)).astype(np.float64) / 2.0**53
     return np.asarray(np.sqrt(-2.0 * np.log1p(-radius)) * np.cos(2.0 * np.pi * angle))
 
