@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
-from warm_workers import WORKERS
+from paceline.model.reading import worker
+from warm_workers import WORKERS, asked_once
 
 # No deadline: the two cores that run the tests may be busy. The same tree gives the same answer
 # twice; new cases are what ``make soak`` looks for.
@@ -20,7 +22,12 @@ settings.register_profile(
 settings.register_profile(
     "soak", deadline=None, suppress_health_check=_SLOW_MACHINE, max_examples=5_000
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+settings.load_profile(_PROFILE)
+if _PROFILE == "default":
+    # Else it reads the code of all modules for constants to draw, six seconds in each process of a
+    # fresh clone, and draws others where another test has imported more.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_sessionstart() -> None:
@@ -44,5 +51,6 @@ def warm_workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paceline.model.reading.worker._start", WORKERS.start)
         patch.setattr("paceline.execution.worker._start", WORKERS.start_engine)
+        patch.setattr("paceline.model.reading.worker._converse", asked_once(worker._converse))
         yield
     WORKERS.close()

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +36,36 @@ _IMPORTED = ("torch._dynamo", "transformers.configuration_utils")
 _LENGTH = 8
 #: To find or to start the process that forks; others may start or end one meanwhile.
 _TRIES = 5
+
+
+#: Models that are made by a library alone, of their name.
+_NAMED = ("transformer:", "torchvision:", "timm:", "hf:")
+#: What a request says of where it is asked.
+_PLACES = ("output", "description", "directory")
+#: Some megabytes each, for tests that follow one another.
+_MOST_KEPT = 16
+
+
+def asked_once(converse: Callable[..., Any]) -> Callable[..., Any]:
+    """What workers report of models with a name, kept for who asks the same of warm workers."""
+    kept: dict[str, tuple[Any, bytes]] = {}
+
+    def ask(command: Sequence[str], request: Mapping[str, Any], *more: Any) -> Any:
+        told = {name: value for name, value in request.items() if name not in _PLACES}
+        key = json.dumps([command, told, sorted(_path())], sort_keys=True)
+        is_kept = request["entry"].startswith(_NAMED) and worker._start == WORKERS.start
+        if is_kept and key in kept:
+            event, report = kept[key]
+            Path(request["output"]).write_bytes(report)
+            return event
+        event = converse(command, request, *more)
+        if is_kept and Path(request["output"]).is_file():
+            kept[key] = event, Path(request["output"]).read_bytes()
+            if len(kept) > _MOST_KEPT:
+                del kept[next(iter(kept))]
+        return event
+
+    return ask
 
 
 class WarmWorkers:

@@ -63,8 +63,12 @@ def search_of(name, work=None, **goal):
 
 
 @cache
-def searched(name, objective="cost"):
+def _searched(name, objective):
     return search_of(name, objective=objective)
+
+
+def searched(name, objective="cost"):
+    return _searched(name, objective)
 
 
 @pytest.mark.parametrize(("name", "objective"), asked("cost", "time", "balanced"))
