@@ -47,6 +47,8 @@ def options_of_verbs() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Files that the commands name."""
+    # Verbs take their options from functions, before a test puts another in the place of one.
+    assert list(options_of_verbs())
     folder = tmp_path_factory.mktemp("files")
     plan = folder / "plan.yaml"
     found = paceline.plan("mnist-cnn", cloud="lambda,vast", max_devices=1, as_of="2026-11-20")
