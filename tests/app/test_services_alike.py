@@ -250,3 +250,13 @@ def test_a_large_model_in_four_bits_runs_on_two_cards_of_24_gb() -> None:
     told_bytes = parts.weights_bytes + parts.rest_bytes + parts.process_bytes
     assert told_bytes == pytest.approx(cell.memory_bytes.mid, rel=0.001)
     assert any("one after the other" in said for said in grid.assumptions)
+
+
+@pytest.mark.parametrize("model", ["wan2.1-t2v-1.3b", "pixart-sigma", "cogvideox-5b"])
+def test_weights_beside_a_denoiser_count_once_whichever_network_is_larger(model):
+    """Their sum is what stands in memory: never more than all that does."""
+    cell = paceline.predict(model, task="infer", device="a100", batch=1).cells[0]
+    parts = cell.memory_parts
+    told_bytes = parts.weights_bytes + parts.rest_bytes + parts.process_bytes
+    assert told_bytes == pytest.approx(cell.memory_bytes.mid, rel=1e-6)
+    assert parts.rest_bytes > 0

@@ -158,7 +158,7 @@ def as_items(
         workload = _picture(workload, row, stated)
     elif workload.task == "infer":
         workload = _answered(workload, row, stated)
-    elif stated.sound_s:
+    else:
         workload = _heard(workload, stated.sound_s, _row(workload.name, typed))
     if workload.task == "train":
         workload = _targeted(workload, stated.target_tokens)
@@ -247,15 +247,23 @@ def _check(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem
             raise InvalidInputError(f"`{option}` says nothing here: {does}", hint=_HINT)
 
 
-def _heard(workload: Workload, sound_s: float, row: Mapping[str, str] | None) -> Workload:
+def _heard(
+    workload: Workload, stated_s: float | None, row: Mapping[str, str] | None
+) -> Workload:  # fmt: skip
     """Training on recordings of a length: so many of the traced one, whole where windows are.
 
     Attention from one window to the next is left out: below a tenth of the operations of a
     transformer over sound at 50 frames a second and up to 30 s.
     """
-    windows = sound_s / _window_s(workload, row)
+    window_s = _window_s(workload, row)
+    if not window_s:
+        return workload
+    sound_s = stated_s or window_s
+    windows = sound_s / window_s
     windows, pieces = (windows, "") if row is None else (math.ceil(windows), " in whole windows")
     words = f"a recording: {sound_s:g} s of sound{pieces} (change with --sound)"
+    if stated_s is None:
+        return replace(workload, item=words)
     return replace(
         workload,
         passes=tuple(_repeated(workload.passes, windows, 1)),

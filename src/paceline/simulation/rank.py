@@ -158,6 +158,11 @@ class RankPasses:
         is_answer = self.workload.task == "infer"
         return sum(held for network, held in self._networks().items() if network and is_answer)
 
+    def weights_bytes(self, largest: LoweredPass) -> float:
+        """Weights of its pass with most of them, or of the model and all that stand beside it."""
+        own, beside = self._networks().get("", 0.0), self.beside_bytes
+        return (own if own and beside else largest.parameter_bytes) / self.stages + beside
+
     def _networks(self) -> dict[str, float]:
         """Weights by network, the model's own without a name."""
         return {p.network: self.lowered[p.name].parameter_bytes for p in self.workload.passes}
@@ -260,7 +265,7 @@ def _steps_of(
             "power_w": columns["energy_j"] / columns["step_s"],
             "device_log_sigma": columns["log_sigma"],
             "knowledge": np.repeat(found[0].knowledge, num_points),
-            "parameter_bytes": largest.parameter_bytes / passes.stages + passes.beside_bytes,
+            "parameter_bytes": passes.weights_bytes(largest),
             "optimizer_state_bytes": largest.optimizer_state_bytes,
             "adapter_bytes": passes.adapter_bytes,
             "reasons": np.repeat(np.array(reasons, dtype=object), num_points),

@@ -185,3 +185,17 @@ def test_a_recurrence_decodes_with_the_state_that_it_went_on_from(kind, tmp_path
     workload = traced({"model_type": kind, **sizes}, "infer", tmp_path)
     prefill, decode = (products(one.graph, 2, 256) for one in workload.passes)
     assert 0 < decode < prefill / 100
+
+
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "qwen3_vl"])
+def test_a_model_that_keeps_the_size_of_pictures_says_what_a_token_of_them_is(kind, tmp_path):
+    """Patches of 14 or 16 pixels, merged by two."""
+    settings = {"model_type": kind, **SIGHTED["qwen2_5_vl"]}
+    side = {"qwen2_5_vl": 28, "qwen3_vl": 32}[kind]
+    assert f"each {side}×{side} pixels" in traced(settings, "train", tmp_path).title
+    path = tmp_path / "config.json"
+    with pytest.raises(Exception, match="no side can be asked for") as caught:
+        trace_here(f"hf:{path}", task="train", image_size=1344)
+    assert f"{(1344 // side) ** 2} tokens" in str(caught.value) + str(
+        getattr(caught.value, "hint", "")
+    )

@@ -220,3 +220,12 @@ def test_the_code_of_a_pipeline_takes_its_share_where_passes_run_op_by_op():
     found = grid.cells[0].step_s
     assert found.low < 3.3 < found.high
     assert found.mid == pytest.approx(3.3, rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["wav2vec2-base", "whisper-small"])
+def test_training_says_the_length_of_its_recordings_and_how_to_change_it(name):
+    raw = load_workload(name, task="train")
+    told, stated = (as_items(raw, StatedItem(sound_s=s)) for s in (None, 60.0))
+    assert "(change with --sound)" in told.item
+    assert told.passes == raw.passes
+    assert stated.item != told.item

@@ -47,6 +47,8 @@ class Subject:
         shortest: Fewest tokens that an item has.
         usual_length: Of an item where none is asked for; 0 where that is a task's.
         taken: Sizes that were not stated, as they were taken; empty where all were.
+        pixels_per_token: Side of the square of pixels that is a token of its text; 0 where pictures
+            are not read so.
         side: Of the pictures that were asked for, where the inputs show it in another form.
         described: What one item is, where its inputs do not tell.
     """
@@ -61,6 +63,7 @@ class Subject:
     shortest = 1
     usual_length = 0
     taken = ""
+    pixels_per_token = 0
 
     def __init__(self, model, kind, shape=None, has_seq=None):
         self.model = model
@@ -237,7 +240,16 @@ def check_side(subject, request):
             "change the code that makes them, and leave --image-size out",
         )
     length = "; the length of its text is given with --seq" if subject.has_seq else ""
-    said = "it takes %s: no side can be asked for" % _given_to(subject, tensors)
+    if subject.pixels_per_token:
+        num_tokens = round(side / subject.pixels_per_token) ** 2
+        length = ", and count a picture of %d×%d as %d tokens of its text" % (
+            side,
+            side,
+            num_tokens,
+        )
+        length += " (--seq, or --prompt-tokens to serve); its encoder is not counted"
+    given = "text alone here" if subject.pixels_per_token else _given_to(subject, tensors)
+    said = "it takes %s: no side can be asked for" % given
     raise of_size(said, "leave --image-size out" + length)
 
 
