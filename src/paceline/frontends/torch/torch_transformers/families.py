@@ -21,7 +21,7 @@ from torch_networks import zoo
 from torch_tracing.structures import tensors_in
 from torch_tracing.waits import full_masks
 from torch_transformers.kernels import fuse
-from torch_transformers.pictures import freeze_encoder, may_look, sight
+from torch_transformers.pictures import freeze_encoder, may_look, sight, text_alone
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: Auto classes tried in turn, with the kind of the subject.
@@ -41,8 +41,6 @@ _HEADS = (
     ("MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES", "image"),
     ("MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES", "image"),
 )
-#: What is said of a language model that may look at pictures.
-_WITHOUT_PICTURES = "text without pictures"
 
 #: Kinds whose items are labelled as a whole.
 _WHOLE = ("image", "features")
@@ -352,21 +350,6 @@ def _kind_alone(model_class):
     return kinds.get(model_class.main_input_name) if is_alone else None
 
 
-def _pixels_per_token(config):
-    """Side of the square of pixels that is one token to a model that keeps the size of pictures.
-
-    Patches are merged before they enter the text (Qwen2-VL, arXiv 2409.12191, section 2.1): 28
-    pixels of patches of 14 merged by two. 0 of all other models.
-    """
-    vision = getattr(config, "vision_config", None)
-    return getattr(vision, "patch_size", 0) * getattr(vision, "spatial_merge_size", 0)
-
-
-def _without_pictures(pixels):
-    said = "; of a picture each %d×%d pixels would be a token of it" % (pixels, pixels)
-    return _WITHOUT_PICTURES + (said if pixels else "")
-
-
 def _reads_text_alone(model_class):
     """Whether a model of pictures and text takes text without pictures."""
     names = inspect.signature(model_class.forward).parameters
@@ -409,8 +392,7 @@ class HfSubject(Subject):
             self.shortest, self.side = self._sight.num_tokens + 1, image_size
             freeze_encoder(model)
         elif is_on_text:
-            self.pixels_per_token = _pixels_per_token(model.config)
-            self.taken = _without_pictures(self.pixels_per_token)
+            self.pixels_per_token, self.taken = text_alone(model.config)
         self.longest = _longest(model.config)
         self.is_generator = kind == "language" and self.main_input == "input_ids"
         self.is_generator &= not getattr(model.config, "is_encoder_decoder", False)

@@ -72,6 +72,18 @@ def sight(model, image_size=None):
     return Sight(model, shape, counts[0] // 2)
 
 
+def text_alone(config):
+    """Of a model traced on text alone, the side of the square of pixels that is a token, and words.
+
+    Models that keep the size of pictures merge patches before they enter the text (Qwen2-VL, arXiv
+    2409.12191, section 2.1): 28 pixels of patches of 14 merged by two. 0 of all other models.
+    """
+    vision = getattr(config, "vision_config", None)
+    pixels = getattr(vision, "patch_size", 0) * getattr(vision, "spatial_merge_size", 0)
+    said = "; of a picture each %d×%d pixels would be a token of it" % (pixels, pixels)
+    return pixels, "text without pictures" + (said if pixels else "")
+
+
 def _writes_text_alone(config):
     """Whether the family has a class of its own that takes no pictures, as Gemma 3 has."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
