@@ -341,8 +341,11 @@ def _narrowed(
     if precision.activation_dtype == DType.FP32:
         return program
     narrow = kept if is_training else configuration.inference_format
-    if narrow == "half-weights":
-        return with_master_weights(program, element_bytes=activation_bytes)
+    if narrow in ("half-weights", "half-gradients"):
+        has_wide_gradients = narrow == "half-weights"
+        return with_master_weights(
+            program, element_bytes=activation_bytes, has_wide_gradients=has_wide_gradients
+        )
     if narrow == "pure":
         return narrowed(program, element_bytes=activation_bytes)
     if narrow == "narrow-autocast":

@@ -19,7 +19,7 @@ from paceline.parallelism.memory.memory_fit import (
 from paceline.parallelism.steps import Steps
 from paceline.planfile import Interval
 from paceline.prediction.uncertainty.intervals import Z_80
-from paceline.scoring.jobs import Cell
+from paceline.scoring.jobs import Cell, padded_length
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.held_memory import held_factor, within
@@ -155,6 +155,7 @@ def kept_job(cell: Cell, job: Job) -> Job:
         how = replace(how, optimizer_kernel=cast("OptimizerKernel", facts["update"]))
     if seq is None:
         return replace(job, configuration=how)
+    seq = padded_length(seq, job.strategy)
     prompt = seq if job.prompt_tokens else None
     return replace(job, configuration=how, seq=seq, prompt_tokens=prompt)
 

@@ -12,6 +12,7 @@ from paceline.model.graph.rows import with_rows
 from paceline.model.graph.workload import Workload
 from paceline.model.items import StatedItem, as_items, denoises
 from paceline.model.table_updates import updates_rows
+from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.scoring.assumed import Assumed, widening
 from paceline.scoring.naming.models import UnresolvedRowError
@@ -257,7 +258,7 @@ def _job(
             how many prompts it reads meanwhile is then not known.
     """
     reading = cell.reading
-    seq = reading.seq or workload.default_seq
+    seq = padded_length(reading.seq or workload.default_seq, strategy)
     generates = any(one.name == "decode" for one in workload.passes)
     if workload.encodes:
         return _answered(cell, workload, strategy, batch)
@@ -274,6 +275,16 @@ def _job(
         profile=reading.framework,
         habits=habits,
     )
+
+
+def padded_length(seq: int, strategy: Strategy) -> int:
+    """Sequence length with the padding that ranks which cut sequences need.
+
+    >>> padded_length(8055, Strategy.parse("cp2")), padded_length(8055, Strategy.parse("dp2"))
+    (8056, 8055)
+    """
+    pieces = SplitShape.of(strategy).num_pieces
+    return -(-seq // pieces) * pieces
 
 
 def _answered(cell: Cell, workload: Workload, strategy: Strategy, batch: float) -> Job:

@@ -7,6 +7,7 @@ or a published row states wins over them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 
 from paceline.errors import UnknownNameError
@@ -101,13 +102,36 @@ def release_settings(framework: str) -> dict[str, str]:
     return dict(pair.split("=") for pair in row["settings"].split(","))
 
 
-def usual_settings(framework: str | None, *, is_training: bool, trains_all: bool) -> dict[str, str]:
+def as_prepared(settings: Mapping[str, str], trainer: str, frozen_weights: str) -> dict[str, str]:
+    """Settings beside a base of so few bits, as PEFT prepares one that bitsandbytes narrowed.
+
+    `prepare_model_for_kbit_training` casts to FP32 what is not narrowed: embeddings, norms and
+    head. Norms hand on FP32, and so do layers that read it.
+
+    Args:
+        settings: Of adapters, by name.
+        trainer: Name of its row.
+        frozen_weights: Format of the base.
+
+    Source: huggingface/peft, utils/other.py (read 2026-11-28).
+
+    >>> as_prepared({"training_format": "pure"}, "transformers", "int4")
+    {'training_format': 'autocast'}
+    """
+    is_narrowed = trainer == "transformers" and frozen_weights in ("int4", "int8")
+    return {**settings, "training_format": "autocast"} if is_narrowed else dict(settings)
+
+
+def usual_settings(
+    framework: str | None, *, is_training: bool, trains_all: bool, frozen_weights: str = "same"
+) -> dict[str, str]:
     """What a named software does where nothing is stated, by the name of the setting.
 
     Args:
         framework: As typed; None where nothing was named, which settles nothing.
         is_training: Whether it trains; trainers' habits are of training alone.
         trains_all: Whether every parameter is trained.
+        frozen_weights: Format of what is not.
 
     Raises:
         UnknownNameError: A release that has no date.
@@ -121,11 +145,12 @@ def usual_settings(framework: str | None, *, is_training: bool, trains_all: bool
     settings = release_settings(framework) | ({"libraries": named} if named else {})
     if not is_training:
         return {name: one for name, one in settings.items() if name != "optimizer_kernel"}
-    trained = trainer_of(framework, trains_all=trains_all).settings
-    habits = dict(pair.split("=") for pair in trained.split(",") if pair)
+    trainer = trainer_of(framework, trains_all=trains_all)
+    habits = dict(pair.split("=") for pair in trainer.settings.split(",") if pair)
     if trains_all:
         habits.pop("adapter_inputs", None)
-    return settings | habits
+        return settings | habits
+    return settings | as_prepared(habits, trainer.name, frozen_weights)
 
 
 def release_in(framework: str) -> str:

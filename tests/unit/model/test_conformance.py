@@ -24,6 +24,7 @@ REWRITES = {
     "autocast": {"training_format": "autocast"},
     "narrow autocast": {"training_format": "narrow-autocast"},
     "half weights": {"training_format": "half-weights"},
+    "half gradients": {"training_format": "half-gradients"},
     "checkpointed": {"checkpointing": "full"},
     "blocks": {"checkpointing": "block"},
     "some blocks": {"checkpointing": "block", "checkpoint_blocks": "1/2"},

@@ -135,9 +135,9 @@ def _saved_bytes(compiler: str, num_tokens: int) -> float:
 
 
 def test_a_compiler_makes_again_what_products_do_not_read_in_backward():
-    """Of each block the SiLU of the gate and both normed inputs before their scale, by hand."""
-    tokens, width, hidden, blocks = 2048, 4096, 14_336, 32
-    by_hand = 2 * tokens * (blocks * (hidden + 2 * width) + width)
+    """Of each block the SiLU of the gate and both normed inputs before their scale; log-softmax."""
+    tokens, width, hidden, blocks, vocabulary = 2048, 4096, 14_336, 32, 128_256
+    by_hand = 2 * tokens * (blocks * (hidden + 2 * width) + width + vocabulary)
     assert _saved_bytes("eager", tokens) - _saved_bytes("compiled", tokens) == by_hand
 
 
@@ -199,3 +199,20 @@ def test_norms_of_layers_join_no_product_of_an_engine(name):
     norms = int((graph.ops.kind == OpKind.NORM).sum())
     assert apart[1] > into[1]
     assert 0 < apart[2] - into[2] <= norms
+
+
+@pytest.mark.parametrize("loss", ["plain", "wide"])
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b"])
+def test_a_compiler_writes_nothing_as_large_as_logits_in_fp32(model, loss):
+    """Logits and their gradient in 16 bits are all (PyTorch, torch/_functorch/partitioners.py)."""
+    graph = load_workload(model).passes[0].graph
+    wide = {}
+    for compiler in ("eager", "compiled"):
+        how = Configuration(compiler=compiler, training_format="autocast", loss=loss)
+        program = rewritten(graph, how)
+        stores = program.stores
+        large = stores.num_bytes() @ monomials(16, 1024)[0] > 16 * 1024 * 30_000 * 4
+        is_written = np.isin(np.arange(len(stores)), program.writes.storage)
+        wide[compiler] = int((large & is_written & (stores.element_bytes == 4.0)).sum())
+    assert wide == {"eager": wide["eager"], "compiled": 0}
+    assert wide["eager"] > 0

@@ -35,6 +35,24 @@ def test_a_parameter_takes_two_and_four_and_four_and_its_states(model: str) -> N
     assert half.optimizer_state_bytes == wide.optimizer_state_bytes + 4 * count
 
 
+@pytest.mark.parametrize("model", ["gpt2", "llama-3-8b"])
+def test_narrow_gradients_are_widened_all_at_once_by_the_update(model: str) -> None:
+    """Two bytes until then and six while it runs (DeepSpeed, runtime/zero/stage_1_and_2.py)."""
+    kept = Configuration(training_format="half-gradients", optimizer_kernel="fused")
+    narrow, wide = (lower(graph_of(model), how) for how in (kept, HALF))
+    count = narrow.num_parameters
+    assert narrow.gradient_bytes == 2 * count
+    assert narrow.optimizer_state_bytes == wide.optimizer_state_bytes
+    at_update = narrow.costs.phase[narrow.costs.order[narrow.memory.op]] == Phase.OPTIMIZER
+    assert narrow.memory.by_owner[at_update, Owner.WORKSPACE, 0].max() == 4 * count
+    assert narrow.memory.by_owner[~at_update, Owner.WORKSPACE, 0].max(initial=0) < count
+
+
+def test_half_of_narrow_gradients_is_not_sent_again() -> None:
+    kept = Configuration(precision="fp16", training_format="half-gradients")
+    assert lower(graph_of("gpt2"), kept).gradient_bytes == 2 * 124_439_808
+
+
 def test_an_update_touches_masters_and_leaves_narrow_weights_behind() -> None:
     """Gradient, master and two moments are read, the last three written, and the narrow weight."""
     half = lower(graph_of("gpt2"), HALF)

@@ -57,7 +57,8 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "num_adapters": [{"num_adapters": 4, "lora_rank": 8, "is_served": True}],
     "offload": [{"offload": name} for name in ("optimizer", "activations")],
     "training_format": [
-        {"training_format": n} for n in ("autocast", "half-weights", "pure", "narrow-autocast")
+        {"training_format": n}
+        for n in ("autocast", "half-weights", "half-gradients", "pure", "narrow-autocast")
     ],
     "inference_format": [{"inference_format": "autocast"}],
     "accumulates": [{"accumulates": True}],

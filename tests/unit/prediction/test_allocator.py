@@ -82,6 +82,18 @@ def test_states_of_the_first_update_stay_in_what_backward_freed():
     assert not replay(step, batch=1, capacity_bytes=100 * MIB).fits
 
 
+@pytest.mark.parametrize("frees_at", [3, 9])
+def test_gradients_are_there_while_states_are_made(frees_at):
+    """An update that makes nothing of its own frees gradients, too: states find no room in them."""
+    step = replace(
+        made_up((64, 1, frees_at), (64, -1, 0)),
+        owner=np.array([int(Owner.GRADIENT), int(Owner.OPTIMIZER_STATE)]),
+        death=np.array([frees_at, OUTLIVES]),
+        update=3,
+    )
+    assert replay(step, batch=1).reserved_bytes == 128 * MIB
+
+
 # What `torch.cuda` told of these jobs (benchmarks/gpu_asked.md): reserved over allocated.
 @pytest.mark.parametrize(
     ("name", "batch", "seq", "settings", "measured_frac"),

@@ -24,8 +24,10 @@ OptimizerKernel = Literal["plain", "foreach", "fused"]
 EngineKernels = Literal["tuned", "early", "portable"]
 CacheFormat = Literal["usual", "wide", "fp8"]
 NarrowFormat = Literal["autocast", "pure"]
-KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "pure"]
-TrainingFormat = Literal["usual", "autocast", "narrow-autocast", "half-weights", "pure"]
+KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "half-gradients", "pure"]
+TrainingFormat = Literal[
+    "usual", "autocast", "narrow-autocast", "half-weights", "half-gradients", "pure"
+]  # fmt: skip
 Loss = Literal[
     "plain", "wide", "shifted", "wide-shifted", "fused", "fused-wide", "fused-shifted",
     "fused-wide-shifted", "chunked", "recomputed",
@@ -72,7 +74,8 @@ class Configuration:
         training_format: In a narrow precision, whether weights, gradients and state stay FP32 and
             passes read narrow copies (``autocast``), weights, gradients and state are narrow under
             autocast, which still widens norms (``narrow-autocast``), weights are narrow with FP32
-            masters beside the optimizer's state (``half-weights``), or everything is narrow
+            masters beside the optimizer's state, and gradients FP32 (``half-weights``) or narrow
+            until the update widens them all (``half-gradients``), or everything is narrow
             (``pure``); the ``usual`` one follows the size of the model, see `kept_format`.
         inference_format: The same of inference, where everything is narrow unless FP32 weights are
             cast on every pass (``autocast``).

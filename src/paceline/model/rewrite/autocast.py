@@ -66,11 +66,38 @@ def with_narrow_weights(program: Program, *, element_bytes: float) -> Program:
 
 def autocast(program: Program, *, element_bytes: float) -> Program:
     """``program`` as it runs under autocast to a format of ``element_bytes``."""
+    program = _with_results_as_read(program)
     stores = program.stores
     width = np.where(stores.is_floating & ~stores.is_wide, element_bytes, stores.element_bytes)
     program = replace(program, stores=replace(stores, element_bytes=width))
     program = _with_casts_of_inputs(program, element_bytes)
     return _with_casts_of_gradients(program, element_bytes).ordered()
+
+
+def _with_results_as_read(program: Program) -> Program:
+    """Products with weights that are widened on the way hand on the format that they read.
+
+    They cast what enters to the format that they multiply in, and what leaves back, so that
+    between layers of a prepared model, whose norms hand on FP32, everything is in FP32.
+
+    Source: bitsandbytes, nn/modules.py, `Linear4bit.forward` (``inp_dtype``; read 2026-11-28), and
+        autograd/_functions.py, `MatMul8bitLt.forward` (``output.to(A.dtype)``; recalled).
+    """
+    kind, stores = program.ops.kind, program.stores
+    widened = program.writes.storage[kind[program.writes.op] == OpKind.DEQUANTIZE]
+    if not widened.size:
+        return program
+    is_of_them = np.zeros(len(program.ops), dtype=bool)
+    is_of_them[program.reads.op[np.isin(program.reads.storage, widened)]] = True
+    passes_on = (is_of_them | ~column("is_narrow")[kind]) & (kind != OpKind.DEQUANTIZE)
+    is_open = (stores.owner == Owner.ACTIVATION) & stores.is_floating
+    is_wide = stores.is_wide.copy()
+    read, written = program.reads.by_op(len(kind)), program.writes.by_op(len(kind))
+    for op in np.flatnonzero(passes_on)[np.argsort(program.ops.position[passes_on])].tolist():
+        if any(is_wide[one] and is_open[one] for one in read[op]):
+            for one in written[op]:
+                is_wide[one] |= is_open[one]
+    return replace(program, stores=replace(stores, is_wide=is_wide))
 
 
 def _with_casts_of_inputs(program: Program, element_bytes: float) -> Program:

@@ -6,7 +6,7 @@ outside. XLA, TensorRT and kernels written by hand also take such a chain into t
 it, where the chain alone reads that product's result. What needs more than one result (norms of
 layers, softmax) is no such chain to TensorRT and OpenVINO, and a gate (SiLU) none to TensorRT. In
 training a compiler also keeps less: what cheap ops made of tensors that are kept anyway is made
-again where a chain of backward reads it.
+again where a chain of backward reads it, and so is what a loss makes of logits.
 
 Source: Ansel et al., "PyTorch 2", ASPLOS 2024, section 4.3 (Inductor's scheduler); openxla.org,
 XLA architecture, fusion; TensorRT developer guide, "Layer fusion"; PyTorch,
@@ -38,6 +38,7 @@ from paceline.model.graph.program import (
 )
 from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column
+from paceline.model.rewrite.loss import head_of
 
 #: Compilers that fuse a chain into the product before it.
 _WITH_EPILOGUES: tuple[Compiler, ...] = ("xla", "tensorrt")
@@ -47,7 +48,7 @@ def fused(program: Program, configuration: Configuration) -> Program:
     """``program`` with the ops merged that a configuration fuses; ordered before and after."""
     if configuration.compiler == "eager" or not len(program.ops):
         return program
-    program = _with_results_made_again(program)
+    program = _with_results_made_again(_with_loss_made_again(program))
     writers = _last_writers(program)
     leader = _leaders(program, writers)
     is_tuned = configuration.convolutions == "tuned"
@@ -55,6 +56,29 @@ def fused(program: Program, configuration: Configuration) -> Program:
         can_join = _joining(program, leader, configuration)
         leader = _with_epilogues(program, leader, writers, can_join, scales_are_ready=is_tuned)
     return _merged(program, leader, writers).with_lives_over_uses()
+
+
+def _with_loss_made_again(program: Program) -> Program:
+    """``program`` whose backward reads logits as the head made them, and no log-softmax of them.
+
+    Of a loss what is as large as the logits is made of them and of a number for each token, row by
+    row, so that neither a wide copy nor the log-softmax is ever written.
+    """
+    head = head_of(program) if np.isfinite(program.first_backward()) else None
+    if head is None:
+        return program
+    reads, stores = program.reads, program.stores
+    inner = np.zeros(len(stores), dtype=np.bool_)
+    inner[head.stores] = True
+    inner[[head.logits, head.gradient]] = False
+    inner &= program.position_of(stores.birth) < program.first_backward()
+    late = _late_reads(program, reads) & inner[reads.storage]
+    if not late.any():
+        return program
+    reads = replace(reads, storage=np.where(late, head.logits, reads.storage))
+    moved = replace(program, reads=reads)
+    death = np.where(inner, moved.last_use(), stores.death)
+    return replace(moved, stores=replace(stores, death=death)).with_lives_over_uses()
 
 
 def _with_results_made_again(program: Program) -> Program:

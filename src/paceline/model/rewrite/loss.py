@@ -54,7 +54,7 @@ _WITHOUT_HEAD = ("wide", "shifted", "wide-shifted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Head:
+class Head:
     """The last product of a model with all that stands between it and the loss.
 
     Attributes:
@@ -86,7 +86,7 @@ def with_loss(program: Program, how: Loss) -> Program:
     """
     if how == "plain" or not np.isfinite(program.first_backward()):
         return program
-    head = _head(program)
+    head = head_of(program)
     if head is None:
         if how in _WITHOUT_HEAD:
             return program
@@ -109,7 +109,7 @@ def with_loss(program: Program, how: Loss) -> Program:
     return fused if how == "chunked" else _recomputing(fused, head)
 
 
-def _head(program: Program) -> _Head | None:
+def head_of(program: Program) -> Head | None:
     """The head and the loss, found by what touches tensors of the logits' size."""
     kind, stores = program.ops.kind, program.stores
     losses = among(kind, (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD))
@@ -130,7 +130,7 @@ def _head(program: Program) -> _Head | None:
     inputs = program.reads.storage[program.reads.op == product]
     grows = stores.elements[inputs][:, 1:].any(axis=1)
     written = program.writes.storage[program.writes.op == product]
-    return _Head(
+    return Head(
         product=product,
         logits=int(written[found[written]][0]),
         source=int(inputs[grows][0]),
@@ -154,7 +154,7 @@ def _reached(program: Program, losses: BoolArray, alike: BoolArray) -> tuple[Boo
     return ops, found
 
 
-def _fused(program: Program, head: _Head) -> Program:
+def _fused(program: Program, head: Head) -> Program:
     """One op of the loss and one of its backward pass, both on the logits' own storage."""
     return _merged(program, head.ops, head.stores, head.logits)
 
@@ -196,14 +196,14 @@ def _with_size(program: Program, storage: int, size: FloatArray) -> Program:
     return replace(program, stores=replace(program.stores, elements=elements))
 
 
-def _rows_of(program: Program, head: _Head) -> FloatArray:
+def _rows_of(program: Program, head: Head) -> FloatArray:
     """Logits of a chunk of tokens in FP32, their log-softmax and its gradient."""
     classes: FloatArray = program.dims[program.ops.dims[head.product], 2]
     times = 3.0 * _FP32_BYTES / float(program.stores.element_bytes[head.logits])
     return _CHUNK_TOKENS * times * classes
 
 
-def _recomputing(program: Program, head: _Head) -> Program:
+def _recomputing(program: Program, head: Head) -> Program:
     """The head's product once more before the backward pass of the loss."""
     beside = np.flatnonzero(program.ops.kind == OpKind.CROSS_ENTROPY_BACKWARD)[:1]
     reads = np.flatnonzero(program.reads.op == head.product)
@@ -217,7 +217,7 @@ def _recomputing(program: Program, head: _Head) -> Program:
     return draft.joined().ordered().with_lives_over_uses()
 
 
-def _wide(program: Program, head: _Head) -> Program:
+def _wide(program: Program, head: Head) -> Program:
     """The loss on an FP32 copy of narrow logits, its gradient cast back."""
     stores = program.stores
     if (stores.element_bytes[head.stores] >= _FP32_BYTES).any():
@@ -230,7 +230,7 @@ def _wide(program: Program, head: _Head) -> Program:
 
 
 def _on_copy(
-    program: Program, head: _Head, kind: OpKind, element_bytes: float
+    program: Program, head: Head, kind: OpKind, element_bytes: float
 ) -> tuple[Program, IntArray]:
     """The loss on a copy of the logits, its gradient copied back; and storages of both copies."""
     draft = Draft(program)
@@ -256,7 +256,7 @@ def _on_copy(
     return joined.ordered().with_lives_over_uses(), copies
 
 
-def _shifted(program: Program, head: _Head, *, is_fused: bool, keeps_narrow: bool) -> Program:
+def _shifted(program: Program, head: Head, *, is_fused: bool, keeps_narrow: bool) -> Program:
     """The loss on a copy of the wide logits that leaves out each sequence's last token.
 
     A function that widens and copies holds what it was given and what it made until it returns.
@@ -293,8 +293,8 @@ def _touches(accesses: Accesses, ops: IntArray, storage: int) -> BoolArray:
     return found
 
 
-def _found(program: Program) -> _Head:
-    head = _head(program)
+def _found(program: Program) -> Head:
+    head = head_of(program)
     assert head is not None
     return head
 

@@ -25,8 +25,11 @@ from paceline.model.graph.program import (
     Program,
 )
 from paceline.model.rewrite.autocast import narrowed
+from paceline.model.rewrite.draft import Draft
+from paceline.model.rewrite.freezing import updates_of
 from paceline.model.table_updates import is_mostly_tables
 
+_FP32_BYTES = float(ELEMENT_BYTES[DType.FP32])
 #: Models from so many parameters on are trained on 16-bit weights where nobody says otherwise.
 LARGE_MODEL_PARAMETERS = 5_000_000_000
 
@@ -66,11 +69,15 @@ def sent_gradient_frac(program: Program, configuration: Configuration) -> float:
     Beside master weights gradients are kept in FP32, and sent so in BF16 training, in FP16
     training as they were made (Megatron-LM, ``accumulate_allreduce_grads_in_fp32``).
     """
-    has_masters = bool((program.stores.owner == Owner.MASTER_WEIGHT).any())
-    return 0.5 if has_masters and configuration.precision == "fp16" else 1.0
+    stores = program.stores
+    has_masters = bool((stores.owner == Owner.MASTER_WEIGHT).any())
+    has_wide = bool((stores.element_bytes[stores.owner == Owner.GRADIENT] >= _FP32_BYTES).any())
+    return 0.5 if has_masters and has_wide and configuration.precision == "fp16" else 1.0
 
 
-def with_master_weights(program: Program, *, element_bytes: float) -> Program:
+def with_master_weights(
+    program: Program, *, element_bytes: float, has_wide_gradients: bool = True
+) -> Program:
     """``program`` on narrow weights, with FP32 gradients, optimizer state and master weights.
 
     An update reads and writes the masters, and writes the narrow weights too. Parameters that are
@@ -79,15 +86,25 @@ def with_master_weights(program: Program, *, element_bytes: float) -> Program:
     Args:
         program: Of a training step.
         element_bytes: Of weights and activations.
+        has_wide_gradients: Whether gradients are kept in FP32 as they are made, rather than narrow
+            until the update, which widens all of its own before it begins.
+
+    Source (narrow gradients):
+        deepspeedai/DeepSpeed, runtime/zero/stage_1_and_2.py, `step`: ``averaged_gradients`` of a
+        group are flattened and widened at once, before its update; what joins them in their own
+        format is not counted (read 2026-11-28).
     """
-    narrow = _with_wide_states(program, narrowed(program, element_bytes=element_bytes))
+    narrow = narrowed(program, element_bytes=element_bytes)
+    narrow = _with_wide_states(program, narrow, of_gradients=has_wide_gradients)
+    if not has_wide_gradients:
+        narrow = _with_gradients_widened(narrow)
     is_updated, copy = _updated_parameters(narrow)
     if not is_updated.any():
         return narrow
     updated = np.flatnonzero(is_updated)
     masters = replace(
         take_rows(narrow.stores, updated),
-        element_bytes=np.full(len(updated), float(ELEMENT_BYTES[DType.FP32])),
+        element_bytes=np.full(len(updated), _FP32_BYTES),
         owner=np.full(len(updated), int(Owner.MASTER_WEIGHT)),
         is_wide=np.ones(len(updated), dtype=np.bool_),
         birth=np.full(len(updated), -1),
@@ -103,15 +120,30 @@ def with_master_weights(program: Program, *, element_bytes: float) -> Program:
     )
 
 
-def _with_wide_states(before: Program, program: Program) -> Program:
-    """Gradients in FP32; optimizer state and what an update works on as they were before."""
+def _with_gradients_widened(program: Program) -> Program:
+    """An FP32 copy of each gradient while the update that reads it runs."""
+    draft = Draft(program)
+    copies, ops = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for op in np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist():
+        gradient = updates_of(program, op).gradient
+        size = program.stores.elements[gradient]
+        copies.append(draft.workspaces(size, element_bytes=_FP32_BYTES))
+        ops.append(np.full(len(gradient), op))
+    joined, copy, op = draft.joined(), np.concatenate(copies), np.concatenate(ops)
+    birth, death = joined.stores.birth.copy(), joined.stores.death.copy()
+    birth[copy] = death[copy] = op
+    return replace(joined, stores=replace(joined.stores, birth=birth, death=death))
+
+
+def _with_wide_states(before: Program, program: Program, *, of_gradients: bool) -> Program:
+    """Optimizer state and what an update works on as they were before; gradients in FP32 if so."""
     stores = program.stores
     birth = np.clip(stores.birth, 0, len(program.ops) - 1)
     is_of_update = (stores.birth >= 0) & (program.ops.kind[birth] == OpKind.OPTIMIZER)
     is_as_before = (stores.owner == Owner.OPTIMIZER_STATE) | is_of_update
     width = np.where(is_as_before, before.stores.element_bytes, stores.element_bytes)
-    fp32_bytes = float(ELEMENT_BYTES[DType.FP32])
-    width = np.where(stores.owner == Owner.GRADIENT, np.maximum(width, fp32_bytes), width)
+    if of_gradients:
+        width = np.where(stores.owner == Owner.GRADIENT, np.maximum(width, _FP32_BYTES), width)
     return replace(program, stores=replace(stores, element_bytes=width))
 
 

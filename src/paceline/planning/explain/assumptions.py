@@ -35,6 +35,7 @@ from paceline.units import format_bytes, format_duration, format_percent
 _KEPT = {
     "autocast": "autocast", "narrow-autocast": "weights under autocast",
     "half-weights": "with FP32 master weights", "pure": "alone",
+    "half-gradients": "with FP32 master weights and gradients in 16 bits",
 }  # fmt: skip
 _OBJECTIVES = {
     "cost": "cheapest first",

@@ -95,7 +95,10 @@ def with_usual(
     'training_format=pure,loss=chunked,results=dropped,peaks=derived,loss=wide'
     """
     trains_all = not has_adapters(rewrite)
-    usual = usual_settings(framework, is_training=is_training, trains_all=trains_all)
+    frozen = read_settings(rewrite, Configuration()).frozen_weights
+    usual = usual_settings(
+        framework, is_training=is_training, trains_all=trains_all, frozen_weights=frozen
+    )
     said = [f"{name}={value}" for name, value in usual.items() if name not in leaving]
     return ",".join(filter(None, (*said, rewrite)))
 

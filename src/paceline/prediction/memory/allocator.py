@@ -185,10 +185,14 @@ def _lengths(longest: float) -> list[float]:
 
 
 def _around_update(events: list[int], lifetimes: Lifetimes) -> tuple[list[int], list[int]]:
-    """Events before the first op of the optimizer allocates anything, and the others."""
-    birth = lifetimes.birth.tolist()
+    """Events before the first op of the optimizer allocates or frees anything, and the others."""
+    birth, death = lifetimes.birth.tolist(), lifetimes.death.tolist()
     place = next(
-        (at for at, row in enumerate(events) if row >= 0 and birth[row] >= lifetimes.update),
+        (
+            at
+            for at, row in enumerate(events)
+            if (birth[row] if row >= 0 else death[~row]) >= lifetimes.update
+        ),
         len(events),
     )
     return events[:place], events[place:]

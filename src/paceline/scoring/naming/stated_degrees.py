@@ -11,7 +11,7 @@ from paceline.values import dataclass
 _NAMES = {
     "tp": r"tensor(?:[_ -]model)?[_ -]parallel(?:ism)?(?:[_ -]size)?|tensor|tp",
     "pp": r"pipeline(?:[_ -]model)?[_ -]parallel(?:ism)?(?:[_ -]size)?|pipeline|pp",
-    "cp": r"context[_ -]parallel(?:ism)?(?:[_ -]size)?|context|cp",
+    "cp": r"(?:context|sequence)[_ -]parallel(?:ism)?(?:[_ -]size)?|context|ulysses|cp",
     "ep": r"expert(?:[_ -]model)?[_ -]parallel(?:ism)?(?:[_ -]size)?|expert|ep",
     "dp": r"data[_ -]parallel(?:ism)?(?:[_ -]size)?|dp",
     "chunks": r"virtual[_ -]pipeline(?:[_ -]model)?[_ -]parallel(?:[_ -]size)?|vpp?",
@@ -71,6 +71,8 @@ def stated_degrees(parallelism: str) -> Degrees:
     (Degrees(tp=8, pp=1, cp=1, ep=1, chunks=1, dp=2, is_fully_sharded=False), 1)
     >>> stated_degrees("layers split over 2 GPUs x DDP 2").pp
     2
+    >>> stated_degrees("DDP 2 x sequence parallel 4").cp, stated_degrees("TP4, sequence parallel").cp
+    (4, 1)
     """
     found = {name: match for name, one in _PATTERNS.items() if (match := one.search(parallelism))}
     sizes = {name: int(match[1]) for name, match in found.items()}

@@ -16,7 +16,7 @@ from paceline.scoring.naming.precisions import format_of_name
 from paceline.scoring.naming.stated_lengths import reaches_limit, stated_lengths
 from paceline.scoring.naming.stated_sizes import is_double, stated_sizes
 from paceline.scoring.tables import read_table
-from paceline.stack.trainers import trainer_of
+from paceline.stack.trainers import as_prepared, trainer_of
 
 _NUMBER = re.compile(r"\d+(\.0+)?")
 _SIZE = re.compile(r"\d+(\.\d+)?")
@@ -44,6 +44,7 @@ _WHOLE_MODULES = (
     (re.compile(r"head\b|output", re.IGNORECASE), "*head"),
     (re.compile(r"norm", re.IGNORECASE), "*norm*"),
 )
+_LISA = re.compile(r"lisa_activated_layers=(\d+)")
 _LAST_LAYERS = re.compile(r"\blast (\d+) layers", re.IGNORECASE)
 _NOTE_ALONE = "it states no batch: its memory is taken as that of one sequence"
 _NOTE_DOUBLE = (
@@ -108,8 +109,9 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         sharded = _FSDP.search(row.get("parallelism", ""))
         settings = _as_cast(settings, is_sharded=sharded is not None)
         settings = _as_hooked(settings, is_first=sharded is not None and not sharded["second"])
-        if sharded is None and _is_prepared(remarks, row):
-            settings = _as_prepared(settings)
+        if sharded is None and "lora_rank" in settings and _is_prepared(remarks, row):
+            frozen = settings.get("frozen_weights", "same")
+            settings = as_prepared(settings, trainer.name, frozen)
     lengths = stated_lengths(remarks, row) if is_described else {}
     geometry = row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout)
     guesses_length = (lengths and not reaches_limit(remarks, row)) or is_double(geometry)
@@ -196,7 +198,14 @@ def _kept_trained(remarks: Mapping[str, str], flags: str) -> dict[str, str]:
     >>> said = {"finetuning": "freeze", "layers": "28"}
     >>> _kept_trained(said, "freeze (last 2 layers)")
     {'frozen': 'except:*layers.26|except:*layers.27'}
+    >>> _kept_trained({"layers": "32", "tuner_params": "lisa_activated_layers=1"}, "")["frozen"]
+    'except:*embed*|except:*head|except:*layers.31'
     """
+    if (lisa := _LISA.search(remarks.get("tuner_params", ""))) is not None:
+        # Words and head stay trained, and so many layers at a time (Pan et al. 2024, algorithm 1).
+        same = {"finetuning": "freeze", "layers": remarks.get("layers", "")}
+        kept = _kept_trained(same, f"last {lisa[1]} layers")
+        return {name: f"except:*embed*|except:*head|{one}" for name, one in kept.items()}
     last, layers = _LAST_LAYERS.search(flags), remarks.get("layers", "")
     if last is None or not layers.isdigit() or not _freezes(remarks):
         return {}
@@ -318,12 +327,9 @@ def _as_hooked(settings: Mapping[str, str], *, is_first: bool) -> dict[str, str]
 
 
 def _is_prepared(remarks: Mapping[str, str], row: Mapping[str, str]) -> bool:
-    """Whether PEFT prepares a base in bitsandbytes' formats.
+    """Whether PEFT prepares a base in bitsandbytes' formats, rather than one that GPTQ narrowed.
 
-    `prepare_model_for_kbit_training` casts to FP32 what is not quantised, unless GPTQ did that;
-    norms in FP32 alone hand on FP32. Plugins of fms-acceleration prepare by themselves.
-
-    Source: huggingface/peft, utils/other.py (recalled 2026-11-26).
+    Plugins of fms-acceleration prepare by themselves.
 
     >>> row = {"framework": "ms-swift 3", "precision": "bf16"}
     >>> _is_prepared({"quant": "bnb 4-bit"}, row), _is_prepared({"quant": "gptq"}, row)
@@ -333,16 +339,6 @@ def _is_prepared(remarks: Mapping[str, str], row: Mapping[str, str]) -> bool:
     base = " ".join((*(remarks.get(key, "") for key in keys), row.get("precision", "")))
     plugins = remarks.get("framework_config", row.get("framework", ""))
     return bool(_BITSANDBYTES.search(base)) and not _UNPREPARED.search(plugins)
-
-
-def _as_prepared(settings: Mapping[str, str]) -> dict[str, str]:
-    """FP32 embeddings, norms and head beside a quantised base: what runs between blocks is wide.
-
-    >>> _as_prepared({"lora_rank": "8", "frozen_weights": "int4", "training_format": "pure"})
-    {'lora_rank': '8', 'frozen_weights': 'int4', 'training_format': 'autocast'}
-    """
-    is_quantised = "lora_rank" in settings and settings.get("frozen_weights") in ("int4", "int8")
-    return {**settings, "training_format": "autocast"} if is_quantised else dict(settings)
 
 
 def _with_chunks(parallelism: str, remarks: Mapping[str, str]) -> str:
