@@ -71,8 +71,8 @@ def stated_degrees(parallelism: str) -> Degrees:
     (Degrees(tp=8, pp=1, cp=1, ep=1, chunks=1, dp=2, is_fully_sharded=False), 1)
     >>> stated_degrees("layers split over 2 GPUs x DDP 2").pp
     2
-    >>> stated_degrees("DDP 2 x sequence parallel 4").cp, stated_degrees("TP4, sequence parallel").cp
-    (4, 1)
+    >>> stated_degrees("DDP 2 x sequence parallel 4").cp
+    4
     """
     found = {name: match for name, one in _PATTERNS.items() if (match := one.search(parallelism))}
     sizes = {name: int(match[1]) for name, match in found.items()}
