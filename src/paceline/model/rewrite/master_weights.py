@@ -129,9 +129,9 @@ def _with_gradients_widened(program: Program) -> Program:
         size = program.stores.elements[gradient]
         copies.append(draft.workspaces(size, element_bytes=_FP32_BYTES))
         ops.append(np.full(len(gradient), op))
-    joined, copy, op = draft.joined(), np.concatenate(copies), np.concatenate(ops)
+    joined, copy = draft.joined(), np.concatenate(copies)
     birth, death = joined.stores.birth.copy(), joined.stores.death.copy()
-    birth[copy] = death[copy] = op
+    birth[copy] = death[copy] = np.concatenate(ops)
     return replace(joined, stores=replace(joined.stores, birth=birth, death=death))
 
 
