@@ -6,11 +6,20 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision
 from paceline.model.graph.costs import Configuration, CostTable
 from paceline.model.graph.distinct import among, distinct_rows, summed_rows
-from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
+from paceline.model.graph.graph import (
+    NUM_DIMS,
+    NUM_MONOMIALS,
+    FloatArray,
+    IntArray,
+    OpKind,
+    Owner,
+    Phase,
+)
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column, kinds_where
@@ -104,13 +113,30 @@ def _is_of_logits(program: Program) -> BoolArray:
 
 def num_kernels(program: Program, configuration: Configuration) -> FloatArray:
     """Kernels that each op launches, (num_ops,)."""
-    table = _kernel_counts()[configuration.platform]
+    table = _calls()[0][configuration.platform]
     ops = program.ops
     kernels: FloatArray = table[ops.kind, np.minimum(ops.variant, table.shape[1] - 1)]
     for row in np.flatnonzero(ops.kind == OpKind.OPTIMIZER).tolist():
         num_tensors = float(program.dims[ops.dims[row], 1, 0])
         kernels[row] = _optimizer_kernels(int(ops.variant[row]), num_tensors, configuration)
     return kernels
+
+
+def views_with(
+    kind: npt.NDArray[np.integer], phase: npt.NDArray[np.integer], num_kernels: FloatArray
+) -> FloatArray:
+    """Views of tensors that come with ops, as counted in networks (``data/host_views.csv``).
+
+    Graphs keep none.
+
+    Args:
+        kind: ``OpKind`` of each op.
+        phase: ``Phase`` of each, same shape.
+        num_kernels: Kernels that each launches, same shape.
+    """
+    is_backward = (phase == Phase.BACKWARD).astype(np.intp)
+    views: FloatArray = num_kernels * _calls()[1][kind, is_backward]
+    return views
 
 
 def _optimizer_kernels(variant: int, num_tensors: float, configuration: Configuration) -> float:
@@ -134,19 +160,27 @@ def accesses_of_updates(program: Program, configuration: Configuration) -> Float
 
 
 @cache
-def _kernel_counts() -> dict[str, FloatArray]:
-    """Per platform, kernels by (kind, variant); a kind's plain row holds for all its variants."""
+def _calls() -> tuple[dict[str, FloatArray], FloatArray]:
+    """What ops ask of a host: kernels and views.
+
+    Returns:
+        Per platform, kernels by (kind, variant), where a kind's plain row holds for all its
+        variants; and views per kernel, by kind, forward and backward, (num_kinds, 2).
+    """
     rows = read_table("kernels.csv")
     width = 1 + max(variants().values())
-    counts = {}
+    kernels = {}
     for platform in ("cuda", "rocm", "cpu", "xla"):
         table = np.ones((len(OpKind), width))
         for row in rows:
             kind = OpKind[row["kind"]]
             variant = variants()[row["kind"], row["variant"]] if row["variant"] else slice(None)
             table[kind, variant] = float(row[platform])
-        counts[platform] = table
-    return counts
+        kernels[platform] = table
+    views = np.zeros((len(OpKind), 2))
+    for row in read_table("host_views.csv"):
+        views[OpKind[row["kind"]]] = float(row["forward"]), float(row["backward"])
+    return kernels, views
 
 
 def _rows_looked_up(program: Program) -> Accesses:

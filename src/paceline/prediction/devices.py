@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from paceline.catalog.architectures import Generation
 from paceline.catalog.entities import Device
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision
 from paceline.model.graph.graph import FloatArray
+from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
 #: Keys of `Device.peak_flop_per_s`, in the order of the columns of `DeviceTable.peaks`.
@@ -50,6 +52,8 @@ class DeviceTable:
         tdp_w: Board power.
         year: Year of launch.
         host_bytes_per_s: Peak of the host link.
+        board_pace: Time that a board's own processors take to dispatch, over that of the hosts that
+            dispatch times describe (``data/board_hosts.csv``).
         peaks: Dense peaks in FLOP/s, (num_devices, len(PEAK_KEYS)).
         product_frac: Best rate of BF16 products that is published of it, over its peak.
     """
@@ -70,6 +74,7 @@ class DeviceTable:
     tdp_w: FloatArray
     year: FloatArray
     host_bytes_per_s: FloatArray
+    board_pace: FloatArray
     peaks: FloatArray
     product_frac: FloatArray
 
@@ -112,9 +117,21 @@ class DeviceTable:
             tdp_w=column(lambda d: d.tdp_w),
             year=column(lambda d: d.year),
             host_bytes_per_s=column(lambda d: d.pcie_bytes_per_s),
+            board_pace=column(lambda d: _board_pace().get(d.same_chip_as or d.family)),
             peaks=np.stack([peak(key) for key in PEAK_KEYS], axis=1),
             product_frac=column(lambda d: d.measured_bf16_flop_per_s) / peak("bf16"),
         )
+
+
+@cache
+def _board_pace() -> Mapping[str, float]:
+    """Of boards by their family: work in a second of the table's hosts over that of their own."""
+    work_per_s = {
+        row["family"]: float(row["clock_hz"]) * float(row["work_per_clock"])
+        for row in shipped_rows("prediction", "board_hosts.csv")
+    }
+    usual = work_per_s.pop("")
+    return {family: usual / own for family, own in work_per_s.items()}
 
 
 def _kind(device: Device) -> tuple[str, str]:

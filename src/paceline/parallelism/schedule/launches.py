@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from paceline.model.costs_table import num_kernels
+from paceline.model.costs_table import num_kernels, views_with
 from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Checkpointing, Configuration, LoweredPass
 from paceline.model.graph.distinct import among
@@ -33,7 +33,6 @@ from paceline.prediction.step.host_dispatch import (
     dispatch_s,
     host_pace,
     view_frac,
-    views_with,
     waits_of,
 )
 from paceline.values import dataclass

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import UnknownNameError
+from paceline.model.costs_table import views_with
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, OpKind, Phase
 from paceline.model.ops.optable import variants
@@ -17,7 +15,6 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
 from paceline.prediction.kernel_maturity import first_years
-from paceline.shipped import shipped_rows
 
 
 def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
@@ -71,23 +68,11 @@ def host_years(devices: DeviceTable, calibration: Calibration) -> FloatArray:
 def host_pace(devices: DeviceTable, framework: str, calibration: Calibration) -> FloatArray:
     """Time that the machines of each device take to dispatch, over the table's, (num_devices,).
 
-    A board has processors of its own, whose clock is known (``data/board_hosts.csv``).
+    A board has processors of its own, whose clock is known (`DeviceTable.board_pace`).
     """
     log_per_year = calibration.constants["host"]["log_per_year"]
     pace = np.exp(log_per_year.get(framework, 0.0) * host_years(devices, calibration))
-    own = [_board_pace().get(family, np.nan) for family in devices.families]
-    return np.where(np.isnan(own), pace, own)
-
-
-@cache
-def _board_pace() -> Mapping[str, float]:
-    """Of boards by their family: work in a second of the table's hosts over that of their own."""
-    work_per_s = {
-        row["family"]: float(row["clock_hz"]) * float(row["work_per_clock"])
-        for row in shipped_rows("prediction", "board_hosts.csv")
-    }
-    usual = work_per_s.pop("")
-    return {family: usual / own for family, own in work_per_s.items()}
+    return np.where(np.isnan(devices.board_pace), pace, devices.board_pace)
 
 
 def dispatch_s(
@@ -154,32 +139,6 @@ def view_frac(framework: str, calibration: Calibration) -> float:
     an op.
     """
     return float(calibration.constants["host"]["view_frac"].get(framework, 0.0))
-
-
-def views_with(
-    kind: npt.NDArray[np.integer], phase: npt.NDArray[np.integer], num_kernels: FloatArray
-) -> FloatArray:
-    """Views of tensors that come with ops, as counted in networks (``data/host_views.csv``).
-
-    Graphs keep none.
-
-    Args:
-        kind: ``OpKind`` of each op.
-        phase: ``Phase`` of each, same shape.
-        num_kernels: Kernels that each launches, same shape.
-    """
-    is_backward = (phase == Phase.BACKWARD).astype(np.intp)
-    views: FloatArray = num_kernels * _views_per_kernel()[kind, is_backward]
-    return views
-
-
-@cache
-def _views_per_kernel() -> FloatArray:
-    """By kind, forward and backward, (num_kinds, 2)."""
-    counts = np.zeros((max(OpKind) + 1, 2))
-    for row in shipped_rows("prediction", "host_views.csv"):
-        counts[OpKind[row["kind"]]] = float(row["forward"]), float(row["backward"])
-    return counts
 
 
 def beyond_queue_s(
