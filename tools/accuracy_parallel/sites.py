@@ -112,14 +112,14 @@ class Simulator:
         self.steps: dict[tuple[Hashable, ...], StepFeatures] = {}
 
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
-        """Time and memory of one step."""
+        """Time and memory of one step, in stages of Megatron-LM, which all these tables are of."""
         fabric = ClusterLinks(
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
             node_link=self.links[site.node_link],
             profile=dataclasses.replace(
                 find_training_profile(), overlaps_gradients=site.overlaps, cut="layers",
-                hop_wait_s=site.hop_wait_s, overlaps_hops=False,
+                hop_wait_s=site.hop_wait_s, overlaps_hops=False, keeps_messages=False,
             ),
         )  # fmt: skip
         variant = Variant(
