@@ -103,7 +103,10 @@ def _sequence_ranks(row: Row) -> SplitShape | None:
     degrees = {name: max(int(match[1]), 1) for name, match in found.items() if match}
     if not degrees:
         return None
-    others = stated_degrees(row.parallelism)
+    rest = row.parallelism
+    for one in _SEQUENCE.values():
+        rest = one.sub("", rest)
+    others = stated_degrees(rest)
     if degrees.pop("patches", 1) > 1 or others.splits_model:
         raise _unknown(row)
     return SplitShape(
