@@ -121,3 +121,22 @@ def test_a_transducer_meets_every_frame_with_every_token_in_training():
 def test_a_part_of_bark_writes_token_after_token():
     workload = trace_here("hf:bark-coarse", task="infer")
     assert [one.name for one in workload.passes] == ["prefill", "decode"]
+
+
+class Described:
+    """A config whose encoder has these sizes."""
+
+    def __init__(self, **sizes):
+        self.vision_config = type("Vision", (), sizes)() if sizes else None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pixels"),
+    [({"patch_size": 14, "spatial_merge_size": 2}, 28), ({"patch_size": (14, 14)}, 0),
+     ({"patch_size": (7, 3, 3, 3), "spatial_merge_size": None}, 0), ({"patch_size": 14}, 0),
+     ({}, 0)],
+)  # fmt: skip
+def test_pixels_are_a_token_where_an_encoder_merges_square_patches(sizes, pixels):
+    found, said = worker("torch_transformers.pictures").text_alone(Described(**sizes))
+    assert found == pixels
+    assert ("28×28 pixels" in said) == bool(pixels)

@@ -79,9 +79,14 @@ def text_alone(config):
     2409.12191, section 2.1): 28 pixels of patches of 14 merged by two. 0 of all other models.
     """
     vision = getattr(config, "vision_config", None)
-    pixels = getattr(vision, "patch_size", 0) * getattr(vision, "spatial_merge_size", 0)
-    said = "; of a picture each %d×%d pixels would be a token of it" % (pixels, pixels)
-    return pixels, "text without pictures" + (said if pixels else "")
+    sizes = [getattr(vision, name, None) for name in ("patch_size", "spatial_merge_size")]
+    if not all(isinstance(size, int) for size in sizes):
+        return 0, "text without pictures"
+    pixels = sizes[0] * sizes[1]
+    return pixels, (
+        "text without pictures; of a picture each %d×%d pixels would be a token of it"
+        % (pixels, pixels)
+    )
 
 
 def _writes_text_alone(config):
