@@ -58,6 +58,23 @@ def test_a_cache_is_read_once_and_never_copied() -> None:
     assert moved_bytes(engine, OpKind.ATTENTION) == pytest.approx(cache_bytes, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "layers", "kv_heads", "head_size"),
+    [("bloom-7b1", 30, 32, 128), ("gpt-j-6b", 28, 16, 256), ("gemma-2-27b", 46, 16, 128)],
+)
+def test_attention_that_a_library_writes_out_is_one_kernel_that_reads_a_cache_once(
+    name: str, layers: int, kv_heads: int, head_size: int
+) -> None:
+    library, engine = as_library_and_engine(decode_of(name))
+    assert count_of(library, OpKind.ATTENTION) == 0
+    assert count_of(engine, OpKind.ATTENTION) == layers
+    assert count_of(engine, OpKind.SOFTMAX) == 0
+    assert flop_of(engine) == pytest.approx(flop_of(library), rel=1e-3)
+    cache_bytes = 2 * layers * BATCH * PAST * kv_heads * head_size * 2
+    assert moved_bytes(engine, OpKind.ATTENTION) == pytest.approx(cache_bytes, rel=0.03)
+    assert moved_bytes(engine, OpKind.COPY) < 0.01 * cache_bytes
+
+
 def test_a_layer_of_experts_is_a_router_and_two_products() -> None:
     _, engine = as_library_and_engine(decode_of("mixtral-8x7b"))
     assert count_of(engine, OpKind.SORT, OpKind.SCAN) == 0

@@ -3,9 +3,11 @@
 Libraries append each token's keys and values by making a longer copy of the cache; engines write
 them in place. Products of one input are one kernel. Latent attention is not widened over the whole
 cache: what widens keys is taken into the queries, what widens values into the output, and all
-heads read one latent. A router is a product and a kernel that chooses. What experts do between
-their products (sorting tokens, the activation, summing) is part of one fused layer, whose measured
-times the two products stand for. An indexer of sparse attention adds its heads' scores in one
+heads read one latent. Attention that a library writes out (scores with a cap, or with slopes of
+positions) is one kernel, which reads keys and values once, not once for each head. A router is a
+product and a kernel that chooses. What experts do between their products (sorting tokens, the
+activation, summing) is part of one fused layer, whose measured times the two products stand for.
+An indexer of sparse attention adds its heads' scores in one
 kernel.
 
 Adapters stand beside each dense product of a layer, as many as a device holds: one kernel
@@ -21,7 +23,8 @@ Sources:
     ``fused_moe`` and ``topk_softmax``; Chen et al., "Punica: Multi-Tenant LoRA Serving", MLSys 2024
     (arXiv:2310.18547), section 4; vLLM, ``lora_shrink`` and ``lora_expand``, one launch of each
     for a layer's merged products; Hu et al., "LoRA", 2021 (arXiv:2106.09685); DeepSeek-AI,
-    DeepGEMM, ``fp8_mqa_logits``.
+    DeepGEMM, ``fp8_mqa_logits``; Dao-AILab, flash-attention, ``softcap`` and ``alibi_slopes`` of
+    ``flash_attn_with_kvcache``, which vLLM's attention layers pass on (``logits_soft_cap``).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import (
     EXPONENTS,
     NUM_MONOMIALS,
@@ -44,9 +48,12 @@ from paceline.model.graph.polynomial import constant, multiply, product
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import variants
 from paceline.model.rewrite.draft import Draft, matmul_dims
+from paceline.values import dataclass
 
 _BATCH, _M, _N, _K = range(4)
-_HEADS, _KV_HEADS, _QUERIES, _KV_LEN, _HEAD_SIZE = 1, 2, 3, 4, 5
+_HEADS, _KV_HEADS, _QUERIES, _KV_LEN, _HEAD_SIZE, _CAUSAL = 1, 2, 3, 4, 5, 6
+#: Ops between scores and their softmax, or it and its product with values, at most.
+_LONGEST_CHAIN = 12
 #: As many as items, and as many as tokens of their prompts.
 _ITEMS, _TOKENS = np.eye(NUM_MONOMIALS)[[EXPONENTS.index((1, 0)), EXPONENTS.index((1, 1))]]
 #: A multiply-add counts as two.
@@ -61,7 +68,7 @@ def served(program: Program) -> Program:
     if np.isin(Phase.BACKWARD, program.ops.phase) or not len(program.ops):
         return program
     appends = _appends(program)
-    program = _absorbed(_in_place(program, appends), appends)
+    program = _with_fused_attention(_absorbed(_in_place(program, appends), appends))
     program = _without_untouched(_with_fused_experts(program))
     return _with_merged_products(program).ordered().with_lives_over_uses()
 
@@ -242,6 +249,121 @@ def _latent_reads(
         storage=np.append(kept.storage, caches),
         elements=np.concatenate((kept.elements, program.stores.elements[caches])),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Written:
+    """N attentions that are written out.
+
+    Attributes:
+        scores: Products of queries and keys, (N,).
+        values: Products of probabilities and values, (N,).
+        between: All ops from ones to the others, these included.
+    """
+
+    scores: IntArray
+    values: IntArray
+    between: IntArray
+
+
+def _with_fused_attention(program: Program) -> Program:
+    """Scores, what is done to them, their softmax and the product with values as one op."""
+    found = _written_attention(program)
+    if not found.values.size:
+        return program
+    source, sizes = _unrepeated(program), program.stores.elements
+    query, key = (_from_last(program.reads, found.scores, n) for n in (2, 1))
+    value = _from_last(program.reads, found.values, 1)
+    scores = program.dims[program.ops.dims[found.scores]]
+    dims = np.zeros_like(scores)
+    dims[:, 0] = _ITEMS
+    dims[:, _HEADS, 0] = scores[:, _BATCH] @ _ONES
+    dims[:, _KV_HEADS, 0] = dims[:, _HEADS, 0] * (sizes[source[key]] @ _ONES / (sizes[key] @ _ONES))
+    dims[:, _QUERIES], dims[:, _KV_LEN], dims[:, _HEAD_SIZE] = scores[:, [_M, _N, _K]].swapaxes(
+        0, 1
+    )
+    dims[:, _CAUSAL, 0] = (scores[:, _M] == scores[:, _N]).all(axis=1)
+    draft, result = Draft(program), program.written(found.values, 0)
+    draft.ops(
+        OpKind.ATTENTION, found.values, 0.1, dims=dims,
+        reads=[(one, sizes[one]) for one in (query, source[key], source[value])],
+        writes=[(result, sizes[result])],
+    )  # fmt: skip
+    fused = draft.joined().without_ops(found.between).ordered().with_lives_over_uses()
+    return _without_idle_copies(fused)
+
+
+def _written_attention(program: Program) -> _Written:
+    """Softmaxes between two products of activations, one of all pairs of queries and keys."""
+    ops, dims = program.ops, program.dims[program.ops.dims]
+    softmax = np.flatnonzero(ops.kind == OpKind.SOFTMAX)
+    maker, taken, reader = _made_of(program)
+    back, on = [maker[program.read(softmax, 0)]], [reader[program.written(softmax, 0)]]
+    result = _first_written(program)
+    for _ in range(_LONGEST_CHAIN):
+        back.append(_passed(program, back[-1], maker[taken[back[-1]]]))
+        on.append(_passed(program, on[-1], reader[result[on[-1]]]))
+    scores, values = back[-1], on[-1]
+    is_product = (ops.kind == OpKind.MATMUL) & ~_reads_weight(program)
+    is_product &= (dims[:, _BATCH] == dims[:, _BATCH].sum(axis=1)[:, None] * _ITEMS).all(axis=1)
+    pairs = (scores >= 0) & (values >= 0) & is_product[scores] & is_product[values]
+    pairs &= (dims[scores][:, [_BATCH, _M, _N]] == dims[values][:, [_BATCH, _M, _K]]).all(
+        axis=(1, 2)
+    )
+    between = np.concatenate([one[pairs] for one in (softmax, *back, *on)])
+    return _Written(scores=scores[pairs], values=values[pairs], between=np.unique(between))
+
+
+def _passed(program: Program, ops: IntArray, onwards: IntArray) -> IntArray:
+    """One op further along chains of ops that change no size; what is no such op stays."""
+    is_cheap = among(program.ops.kind[ops], (OpKind.ELEMENTWISE, OpKind.COPY)) & (ops >= 0)
+    return np.where(is_cheap, onwards, ops)
+
+
+def _first_written(program: Program) -> IntArray:
+    """The first storage that each op writes; -1 where it writes none."""
+    writes, result = program.writes, np.full(len(program.ops), -1)
+    result[writes.op[::-1]] = writes.storage[::-1]
+    return result
+
+
+def _made_of(program: Program) -> tuple[IntArray, IntArray, IntArray]:
+    """What writes each storage, what each op takes on, and what reads each storage.
+
+    That is the last op that writes it, the only input as large as the result, and the only op that
+    reads it; -1 where there is none, and at the end of each.
+    """
+    reads, sizes = program.reads, program.stores.elements
+    maker, reader = np.full(len(sizes), -1), np.full(len(sizes), -1)
+    maker[program.writes.storage] = program.writes.op
+    reader[reads.storage] = reads.op
+    reader[np.bincount(reads.storage, minlength=len(sizes)) != 1] = -1
+    taken, result = np.full(len(program.ops), -1), _first_written(program)
+    same = (sizes[reads.storage] == sizes[result[reads.op]]).all(axis=1) & (result[reads.op] >= 0)
+    taken[reads.op[same]] = reads.storage[same]
+    taken[np.bincount(reads.op[same], minlength=len(taken)) != 1] = -1
+    return np.append(maker, -1), np.append(taken, -1), np.append(reader, -1)
+
+
+def _from_last(accesses: Accesses, ops: IntArray, position: int) -> IntArray:
+    """The storage that each op accesses at ``position`` from the last, which is 1."""
+    order = np.argsort(accesses.op, kind="stable")
+    end = np.searchsorted(accesses.op[order], ops, side="right")
+    return np.asarray(accesses.storage[order[end - position]])
+
+
+def _unrepeated(program: Program) -> IntArray:
+    """What each storage repeats, such as keys of fewer heads; itself where it repeats nothing."""
+    reads, writes, stores = program.reads, program.writes, program.stores
+    size, source = stores.elements @ _ONES, np.arange(len(stores))
+    num_inputs = np.bincount(reads.op, minlength=len(program.ops))
+    read = np.full(len(program.ops), -1)
+    read[reads.op] = reads.storage
+    copied = (program.ops.kind == OpKind.COPY)[writes.op] & (num_inputs[writes.op] == 1)
+    copied &= stores.owner[writes.storage] != Owner.KV_CACHE
+    copied &= size[read[writes.op]] < size[writes.storage]
+    source[writes.storage[copied]] = read[writes.op[copied]]
+    return source
 
 
 def _without_idle_copies(program: Program) -> Program:
