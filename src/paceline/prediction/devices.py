@@ -167,6 +167,12 @@ def dtype_peaks(devices: DeviceTable, formats: Iterable[DType]) -> FloatArray:
     return np.stack(columns, axis=1)
 
 
+def unhalved_peaks(devices: DeviceTable) -> tuple[FloatArray, FloatArray]:
+    """Rates of FP32 on vector units and of INT8, which no card halves; NaN where not listed."""
+    fp32, int8 = (devices.peaks[:, PEAK_KEYS.index(key)] for key in ("fp32", "int8"))
+    return fp32, int8
+
+
 def has_matrix_units(devices: DeviceTable) -> npt.NDArray[np.bool_]:
     """Whether a device multiplies matrices of 16 bits faster than its vector units do, (D,)."""
     matrix, vector = (devices.peaks[:, PEAK_KEYS.index(key)] for key in ("fp16", "fp16_vector"))

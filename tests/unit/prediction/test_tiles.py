@@ -192,3 +192,24 @@ def test_bytes_come_from_memory_or_from_the_cache(hit_frac, s_per_byte):
     assert device.s_per_byte(constants) == pytest.approx(s_per_byte)
     slower = dataclasses.replace(constants, resident_bytes_per_cycle=0.1)
     assert device.s_per_byte(slower) == pytest.approx(1 / 6)  # a cache is never below memory
+
+
+def test_few_rows_take_what_one_takes_where_vector_units_keep_up():
+    known = dataclasses.replace(ENGINE, unhalved_flop_per_s=(np.array(35.6e12), np.array(np.nan)))
+    one, few, unknown = (
+        plain_s(m, 4096, 4096, engine, moved_bytes=33.6e6, half_tile=7000.0)
+        for m, engine in ((1, known), (16, known), (16, ENGINE))
+    )
+    assert few == pytest.approx(one)
+    assert unknown > few
+
+
+@pytest.mark.parametrize("m", [32, 64, 128, 4096])
+def test_units_that_multiply_at_half_their_rate_are_fed_at_the_whole(m):
+    halved = dataclasses.replace(ENGINE, unhalved_flop_per_s=(np.array(np.nan), np.array(284e12)))
+    whole = dataclasses.replace(ENGINE, peak_flop_per_s=2 * ENGINE.peak_flop_per_s)
+    as_listed, fed, faster = (
+        plain_s(m, 4096, 4096, engine, half_tile=7000.0) for engine in (ENGINE, halved, whole)
+    )
+    assert faster < fed < as_listed
+    assert fed >= 2.0 * m * 4096 * 4096 / 71e12

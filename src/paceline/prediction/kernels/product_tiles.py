@@ -37,8 +37,9 @@ _PARTIAL_BYTES = 4.0
 AT_ONCE = 16_384
 #: Rows of one step of the matrix units (PTX: mma.m16n8k16).
 _FEW_ROWS = 16
-#: Vector over matrix peak: 19.5 of 312 and 67 of 989 TFLOP/s on A100 and H100 (their datasheets).
+#: Vector over matrix peak, where no more is known: 19.5 of 312 TFLOP/s on an A100 (its datasheet).
 _VECTOR_FRAC = 1 / 16
+_UNKNOWN: Array = np.array(np.nan, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,8 @@ class Engine:
         has_matrix_units: Whether the peak is that of matrix units.
         hit_frac: Share of the bytes found in the last-level cache. None in a step, where every
             layer has weights of its own; benchmarks that repeat a call do find them.
+        unhalved_flop_per_s: Peaks of FP32 on vector units and of INT8 beside those of matrix units,
+            which cards for consumers halve where sums are wide; NaN where they are not known.
         batched_tile: Rows and columns of the one tile, never split, that the library has for
             batched products of this device; 0 where it chooses.
     """
@@ -117,6 +120,7 @@ class Engine:
     element_bytes: Array
     has_matrix_units: bool
     hit_frac: Array | float = 0.0
+    unhalved_flop_per_s: tuple[Array, ...] = (_UNKNOWN, _UNKNOWN)
     batched_tile: tuple[Array, Array] | None = None
 
     def s_per_byte(self, constants: ReachedRates) -> Array:
@@ -180,14 +184,19 @@ def least(time_s: Array) -> Array:
 
 
 def _k_cycles(rows: Array, columns: Array, engine: Engine, constants: TileConstants) -> Array:
-    """Cycles of one element of k of a tile."""
-    area = np.multiply(rows, columns, dtype=float)
-    share = (constants.compute_frac * area / (area + constants.half_tile)).astype(rows.dtype)
-    flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
+    """Cycles of one element of k of a tile: its arithmetic, and what it takes to feed it.
+
+    Cards for consumers multiply at half the rate of their chip where sums are wide; what feeds
+    the units is that of the whole rate.
+    """
+    area = (rows * columns).astype(rows.dtype)
+    cycles = 2 / constants.compute_frac * engine.num_sms * engine.clock_hz
+    peak = engine.peak_flop_per_s
+    fed = _higher(engine, peak, engine.unhalved_flop_per_s[1] / engine.element_bytes)
     read = (rows + columns) * engine.element_bytes / constants.cache_bytes_per_cycle
-    busy = np.maximum(2 * rows * columns / (flop_per_cycle * share), read)
-    cycles: Array = np.maximum(busy, constants.step_cycles / 64)
-    return cycles
+    busy = np.maximum(cycles * (area / peak + constants.half_tile / fed), read)
+    least_cycles: Array = np.maximum(busy, constants.step_cycles / 64)
+    return least_cycles
 
 
 def _moved_bytes(product: tuple[Array, ...], moved_bytes: Array, split: Array) -> Array:
@@ -259,6 +268,15 @@ def _streamed_s(product: tuple[Array, ...], stream_s: Array, engine: Engine) -> 
     """
     batch, m, n, k = product
     vector_frac = _VECTOR_FRAC if engine.has_matrix_units else 1.0
-    compute_s = 2 * batch * m * n * k / (engine.peak_flop_per_s * vector_frac)
+    vector_flop_per_s = _higher(
+        engine, engine.peak_flop_per_s * vector_frac, engine.unhalved_flop_per_s[0]
+    )
+    compute_s = 2 * batch * m * n * k / vector_flop_per_s
     is_meant = (m <= (_FEW_ROWS if engine.has_matrix_units else 1)) | (n <= 1)
     return np.where(is_meant, np.maximum(stream_s, compute_s), np.float32(np.inf))
+
+
+def _higher(engine: Engine, peak: Array, other: Array) -> Array:
+    """The higher of two peaks beside matrix units; the first where the other is not known."""
+    found: Array = np.where(other > peak, other, peak) if engine.has_matrix_units else peak
+    return found

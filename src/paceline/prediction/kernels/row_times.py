@@ -28,6 +28,7 @@ from paceline.prediction.devices import (
     has_matrix_units,
     matrix_peaks,
     operand_bytes,
+    unhalved_peaks,
 )
 from paceline.prediction.features import (
     Array,
@@ -563,6 +564,7 @@ def _engine(
         memory_bytes_per_s=_per_device(devices.memory_bytes_per_s),
         element_bytes=np.array(ELEMENT_BYTES, dtype=np.float32)[dtype_r],
         has_matrix_units=clock_frac is None,
+        unhalved_flop_per_s=tuple(map(_per_device, unhalved_peaks(devices))),
     )
 
 
