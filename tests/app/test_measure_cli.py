@@ -117,6 +117,19 @@ def test_doctor_reads_a_log_and_answers_in_json(tmp_path, capsys):
     assert [finding["name"] for finding in found["findings"]] == ["device-assert"]
 
 
+def test_doctor_answers_of_the_log_first_and_quotes_what_it_does_not_know(tmp_path, capsys):
+    for text, first in (
+        ("RuntimeError: CUDA error: device-side assert triggered\n", "1 found"),
+        ("KeyError: 'image'\n", "No known cause in log, whose last error is:"),
+    ):
+        (tmp_path / "log").write_text(text)
+        assert main(["doctor", "log"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith(first)
+        assert text.strip() in "\n".join(lines[:4])
+        assert any(line.startswith("This machine:") for line in lines)
+
+
 def test_export_writes_what_the_condition_lets_through(tmp_path):
     write(tmp_path / "store", STEP)
     assert main(["export", "out.csv", "--where", "workload = 'resnet18'"]) == 0

@@ -8,6 +8,7 @@ from run_machines import catalog_device, cpu_machine, gpu_machine
 from paceline.execution.machine.doctor import (
     diagnose_machine,
     diagnose_output,
+    last_error,
     load_causes,
     tool_output,
 )
@@ -117,3 +118,16 @@ def test_tools_that_are_not_there_or_hang_say_nothing():
     ]
     text = tool_output(tools, timeout_s=1.0)
     assert [f.name for f in diagnose_output(text, cpu_machine())] == ["rocm-permission"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("loading\nKeyError: 'image'\nbye\n", "KeyError: 'image'"),
+        ("2026-01-01 ERROR worker died\n", "2026-01-01 ERROR worker died"),
+        ("Epoch 1: error 0.31\nall well\n", ""),
+    ],
+)
+def test_a_log_of_no_known_cause_still_says_how_it_ended(text, ends):
+    assert last_error(text) == ends
+    assert diagnose_output(text, cpu_machine()) == ()

@@ -31,6 +31,7 @@ from paceline.execution.largest import search_largest
 from paceline.execution.machine.doctor import (
     diagnose_machine,
     diagnose_output,
+    last_error,
     tool_output,
 )
 from paceline.execution.machine.facts import HostFacts
@@ -126,6 +127,8 @@ class Examination:
         frameworks: What this Python has, as ``name version``.
         stacks: Environments that have been created.
         findings: What is wrong, with proof and remedy.
+        log: The file that was read; None where this machine's own tools were.
+        unexplained: How the log ends, where no cause of it is known; empty without.
     """
 
     facts: HostFacts
@@ -133,6 +136,8 @@ class Examination:
     frameworks: tuple[str, ...]
     stacks: tuple[str, ...]
     findings: tuple[Finding, ...]
+    log: str | None = None
+    unexplained: str = ""
 
 
 class Talker:
@@ -300,7 +305,8 @@ def examine(log: Path | None) -> Examination:
     catalog = load_catalog()
     machine = probe_machine(catalog, facts=facts)
     output = tool_output() if log is None else _log_text(log)
-    findings = diagnose_output(output, facts) + diagnose_machine(
+    of_output = diagnose_output(output, facts)
+    findings = of_output + diagnose_machine(
         facts, _environment(), device=whole_gpu(facts.gpus, catalog.devices)
     )
     created = list_stacks(stacks_folder())
@@ -310,6 +316,8 @@ def examine(log: Path | None) -> Examination:
         frameworks=installed_frameworks(),
         stacks=tuple(stack.spec.name for stack in created),
         findings=findings,
+        log=None if log is None else str(log),
+        unexplained="" if log is None or of_output else last_error(output),
     )
 
 

@@ -119,6 +119,8 @@ def doctor(
         found.findings,
         frameworks=found.frameworks,
         stacks=found.stacks,
+        log=found.log,
+        unexplained=found.unexplained,
     )
     return Answer(kind="doctor", value=found, text=lambda width: text, markdown=lambda: text)
 

@@ -20,6 +20,10 @@ from paceline.units import format_bytes
 from paceline.values import dataclass
 
 _SMALL_SHM_BYTES = 256e6
+#: What a line looks like that says how a program ended: an exception of Python, or a log's word.
+_ENDS = re.compile(
+    r"^.*(?:\b\w*(?:Error|Exception)\b:|\b(?:ERROR|FATAL|CRITICAL)\b).*$", re.MULTILINE
+)
 #: What is asked without being told to: each only reads, and says what is wrong in its own words.
 _KERNEL_LOG = ("dmesg", "--level=err,warn,crit,alert,emerg")
 _TOOLS = (("nvidia-smi",), ("rocminfo",), _KERNEL_LOG)
@@ -84,6 +88,16 @@ def diagnose_output(text: str, facts: HostFacts) -> tuple[Finding, ...]:
             )
         )
     return tuple(found)
+
+
+def last_error(text: str) -> str:
+    r"""The last line of ``text`` that says how a program ended; empty where none does.
+
+    >>> last_error("step 3\nValueError: no such column\nbye")
+    'ValueError: no such column'
+    """
+    ends = list(_ENDS.finditer(text))
+    return _whole_line(text, ends[-1].start()) if ends else ""
 
 
 def tool_output(tools: Iterable[Sequence[str]] = _TOOLS, *, timeout_s: float = 10.0) -> str:

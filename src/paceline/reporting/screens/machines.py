@@ -28,18 +28,27 @@ def doctor_text(
     *,
     frameworks: Sequence[str] = (),
     stacks: Sequence[str] = (),
+    log: str | None = None,
+    unexplained: str = "",
 ) -> str:
-    """What the machine has, then each finding with its proof and one command."""
-    lines = [f"This machine: {describe_machine(machine)}"]
-    lines += [f"  {fact_text(name, facts)}" for name in _FACTS]
-    lines += [f"  in this Python: {', '.join(frameworks) or 'no framework'}"]
-    lines += [f"  stacks: {', '.join(stacks) or 'none (paceline stacks list)'}"]
-    lines += ["", _verdict(findings)]
+    """What the machine has, and each finding with its proof and one command.
+
+    What is asked about stands first: the findings of a log, or the machine.
+    """
+    has = [f"This machine: {describe_machine(machine)}"]
+    has += [f"  {fact_text(name, facts)}" for name in _FACTS]
+    has += [f"  in this Python: {', '.join(frameworks) or 'no framework'}"]
+    has += [f"  stacks: {', '.join(stacks) or 'none (paceline stacks list)'}"]
+    found = [*_verdict(findings, log, unexplained)]
     for number, finding in enumerate(findings, start=1):
-        lines += [f"{number:>2} {finding.cause}"]
-        lines += [f"     proof   {line}" for line in finding.proof]
-        lines += [f"     remedy  {finding.remedy}"]
-    return "\n".join(lines)
+        found += [f"{number:>2} {finding.cause}"]
+        found += [f"     proof   {line}" for line in finding.proof]
+        found += [f"     remedy  {finding.remedy}"]
+    if log is None:
+        return "\n".join([*has, "", *found])
+    if findings:
+        found += ["what is said of this machine is proof only if the log was written here"]
+    return "\n".join([*found, "", *has])
 
 
 def stacks_table(created: Sequence[Stack], specs: Sequence[StackSpec]) -> Table:
@@ -71,10 +80,15 @@ def _rate_text(ceiling: Ceiling) -> str:
     return f"{format_count(ceiling.rate)}FLOP/s"
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return "Nothing wrong was found. `paceline doctor LOG` reads the output of a failed run."
-    return f"{len(findings)} found, the most specific first:"
+def _verdict(findings: Sequence[Finding], log: str | None, unexplained: str) -> list[str]:
+    if unexplained:
+        ends = [f"No known cause in {log}, whose last error is:", f"  {unexplained}"]
+        return ends + ([f"{len(findings)} found of this machine:"] if findings else [])
+    if findings:
+        return [f"{len(findings)} found, the most specific first:"]
+    if log is not None:
+        return [f"No known cause, and no error, in {log}."]
+    return ["Nothing wrong was found. `paceline doctor LOG` reads the output of a failed run."]
 
 
 def _stack_row(spec: StackSpec, stack: Stack | None) -> tuple[str, ...]:
