@@ -111,6 +111,12 @@ class PassPrediction:
         of_points = (f.name for f in fields(self) if f.name not in _OF_NO_POINT)
         return replace(self, **{name: getattr(self, name)[..., index] for name in of_points})
 
+    def where(self, is_other: npt.NDArray[np.bool_], other: PassPrediction) -> PassPrediction:
+        """The prediction with what another says of some points, (num_points,)."""
+        of_points = (f.name for f in fields(self) if f.name not in _OF_NO_POINT)
+        chosen = {n: np.where(is_other, getattr(other, n), getattr(self, n)) for n in of_points}
+        return replace(self, **chosen)
+
 
 #: Fields of a prediction that are alike at all its points.
 _OF_NO_POINT = ("num_waits", "knowledge")

@@ -7,9 +7,8 @@ next.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
-from itertools import repeat
+from dataclasses import field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner
+from paceline.model.graph.rows import holds_from
 from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
 from paceline.model.rewrite.master_weights import with_weight_format
@@ -36,10 +36,11 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.peak import allocator_of, peak_memory_bytes
 from paceline.prediction.prediction import PassPrediction, Points
-from paceline.prediction.step.one_pass import abstentions, predict_pass
+from paceline.prediction.step.one_pass import abstentions
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.simulation.cases import grouped
 from paceline.simulation.job import Job
+from paceline.simulation.windows import PassByLength, beyond_window
 from paceline.stack.engines import EngineProfile
 from paceline.values import dataclass
 
@@ -68,6 +69,7 @@ class RankPasses:
         host: Whose dispatch applies.
         engine: That serves; None where passes run as they are.
         stages: Devices that hold the layers one after the other, each a part of them.
+        far: Passes of requests as they are beyond the window of attention, where caches roll.
     """
 
     workload: Workload
@@ -76,6 +78,7 @@ class RankPasses:
     host: str
     engine: EngineProfile | None
     stages: int = 1
+    far: Mapping[str, LoweredPass] = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Job, *, tensor: int = 1) -> RankPasses:
@@ -104,7 +107,7 @@ class RankPasses:
         _check_weights(first.graph, lowered[first.name], adapters_bytes)
         return cls(
             workload=workload, splits=splits, lowered=lowered, host=job.host, engine=engine,
-            stages=stages,
+            stages=stages, far=beyond_window(workload, _shape(job, tensor), how, engine),
         )  # fmt: skip
 
     @property
@@ -124,6 +127,14 @@ class RankPasses:
         held = self.lowered[first].configuration.num_adapters
         every = _adapters_bytes(self.splits[first].graph, self.lowered[first])
         return every / held if held else 0.0
+
+    def by_length(self, name: str) -> PassByLength:
+        """A pass as it is up to the window of its layers and beyond it."""
+        near, far, window = self.lowered[name], self.far.get(name), self.workload.window
+        if far is None or window is None:
+            return PassByLength(near=near)
+        graph = self.splits[name].graph
+        return PassByLength(near=near, far=far, far_from=holds_from(graph, window))
 
     @property
     def is_generation(self) -> bool:
@@ -217,7 +228,8 @@ def rank_steps(
 
     Raises:
         UnknownNameError: Nothing is known of the profile's host.
-        InvalidInputError: Only an engine answers so, and none serves.
+        InvalidInputError: Only an engine answers so, and none serves; or prompts have another
+            length than the one at which the passes are known.
     """
     if passes.engine is None and passes.workload.needs_engine:
         raise InvalidInputError(
@@ -225,20 +237,31 @@ def rank_steps(
             "and a loop runs plain batches",
             hint="write --framework vllm, or name devices that it serves on",
         )
+    _check_prompts(passes.workload, asked.prompt)
     parts = []
     for told, rows in passes.told_on(devices.entities):
         alike, wanted = devices.take(rows), _asked_of_passes(told, asked)
-        found = list(
-            map(
-                partial(predict_pass, calibration=calibration, framework=told.host),
-                [told.lowered[one.name] for one, _ in wanted],
-                repeat(alike),
-                [points for _, points in wanted],
+        found = [
+            told.by_length(one.name).predict(
+                alike, points, calibration=calibration, framework=told.host
             )
-        )
+            for one, points in wanted
+        ]
         places = (rows[:, None] * len(asked) + np.arange(len(asked))).ravel()
         parts.append((places, _steps_of(told, alike, asked, wanted, found)))
     return Steps.joined(parts, len(devices) * len(asked))
+
+
+def _check_prompts(workload: Workload, prompts: FloatArray) -> None:
+    """Refuse prompts of lengths at which a model that writes was not traced."""
+    answers_here = workload.generates and not workload.encodes
+    unknown = prompts[prompts != workload.default_seq]
+    if answers_here and workload.has_fixed_length and unknown.size:
+        raise InvalidInputError(
+            f"the operators of `{workload.name}` change with the length, and its passes are known "
+            f"for prompts of {workload.default_seq} tokens",
+            hint=f"trace it there: --seq {unknown[0]:.0f} --prompt-tokens {unknown[0]:.0f}",
+        )
 
 
 def _steps_of(
@@ -308,20 +331,13 @@ def rank_memory_bytes(
     if passes.engine is not None:
         return _stage_memory_bytes(passes, passes.engine, asked.runs_of(passes.workload))
     length = asked.prompt + asked.output if passes.is_generation else asked.seq
-    points = Points(batch=asked.batch, seq=length)
     peaks = [
-        np.stack(peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform))
-        + passes.idle_bytes(one)
-        for one, lowered in _on_device(passes)
+        passes.by_length(one.name).peak_bytes(asked.batch, length) + passes.idle_bytes(one)
+        for one in passes.workload.passes
+        if one.runs_on == "device"
     ]
     low, mid, high = np.max(peaks, axis=0)
     return low, mid, high
-
-
-def _on_device(passes: RankPasses) -> list[tuple[Pass, LoweredPass]]:
-    """What runs on the device, with how it is lowered."""
-    workload = passes.workload
-    return [(p, passes.lowered[p.name]) for p in workload.passes if p.runs_on == "device"]
 
 
 def _stage_memory_bytes(
@@ -329,7 +345,7 @@ def _stage_memory_bytes(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Peak of a device that holds a part of the layers; what any process has is not shared."""
     together = runs.prompts_together(engine.chunk_tokens)
-    whole = _answers_memory_bytes(passes.lowered, runs, together)
+    whole = _answers_memory_bytes(passes, runs, together)
     if passes.stages == 1:
         return whole
     token, nothing = passes.lowered[TOKEN], np.zeros(1)
@@ -341,12 +357,12 @@ def _stage_memory_bytes(
 
 
 def _answers_memory_bytes(
-    passes: Mapping[str, LoweredPass], runs: ServingRuns, together: FloatArray
+    passes: RankPasses, runs: ServingRuns, together: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Peak memory of a rank's process: the caches of all requests, and what reading prompts adds.
 
     Args:
-        passes: By name, as one rank runs them, lowered as served.
+        passes: As one rank runs them, lowered as served.
         runs: What is asked.
         together: Prompts of a step, (R,).
 
@@ -356,18 +372,14 @@ def _answers_memory_bytes(
     """
     length = runs.input_tokens + runs.output_tokens
     held, read, idle = (
-        peak_memory_bytes(
-            lowered.memory,
-            Points(batch=batch, seq=seq),
-            platform=allocator_of(lowered.configuration),
-        )
-        for lowered, batch, seq in (
-            (passes[TOKEN], runs.concurrency, length),
-            (passes[PROMPT], together, runs.read_tokens),
-            (passes[TOKEN], together, runs.read_tokens),
+        passes.by_length(name).peak_bytes(batch, seq)
+        for name, batch, seq in (
+            (TOKEN, runs.concurrency, length),
+            (PROMPT, together, runs.read_tokens),
+            (TOKEN, together, runs.read_tokens),
         )
     )
-    guesser_bytes = _guesser_bytes(passes, runs.concurrency, length)
+    guesser_bytes = _guesser_bytes(passes.lowered, runs.concurrency, length)
     low, mid, high = (
         all_caches + np.maximum(with_prompts - their_caches, 0.0) + guesser_bytes
         for all_caches, with_prompts, their_caches in zip(held, read, idle, strict=True)

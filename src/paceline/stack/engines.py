@@ -69,6 +69,8 @@ class EngineProfile:
         least_capability: Of NVIDIA's devices; None where all will do.
         mixes_prompts: Whether a step that writes tokens reads a prompt too.
         mixes_since: First release that does so unless told otherwise; None where all do.
+        keeps_windows: Whether layers with a window of attention keep and read no more than it.
+        windows_since: First release that does so; None where all do.
         path_s: Way of a request from its client to the engine behind HTTP, and of its first token
             back; None where it is unknown.
         request_s: Of the host, in each step, for each request that it writes a token for:
@@ -118,6 +120,8 @@ class EngineProfile:
     least_capability: float | None = None
     mixes_prompts: bool = False
     mixes_since: Release | None = None
+    keeps_windows: bool = False
+    windows_since: Release | None = None
     path_s: float | None = None
     request_s: float | None = None
     step_s: float | None = None
@@ -168,8 +172,15 @@ class EngineProfile:
     @property
     def mixes(self) -> bool:
         """Whether steps of its release that write tokens read a prompt too."""
-        is_older = self.release is not None and self.release < (self.mixes_since or (0, 0))
-        return self.mixes_prompts and not is_older
+        return self.mixes_prompts and self._is_since(self.mixes_since)
+
+    @property
+    def rolls(self) -> bool:
+        """Whether layers of its release keep and read no more than the window that they have."""
+        return self.keeps_windows and self._is_since(self.windows_since)
+
+    def _is_since(self, first: Release | None) -> bool:
+        return self.release is None or self.release >= (first or UNSTATED)
 
     def room_bytes(self, limits: StepLimits, capacity_bytes: float, fixed_bytes: float) -> float:
         """What is left for the cache on a device; below zero where weights do not fit.
@@ -396,7 +407,13 @@ def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
     for names in ("platforms", "narrow_cache_of", "formats", "graphs_on"):
         facts[names] = tuple(row.get(names, ()))
     facts.setdefault("memory_frac", _tables()[USUAL_ENGINE]["memory_frac"])
-    for since in ("overlaps_since", "graphs_since", "tuned_since", "mixes_since"):
+    for since in (
+        "overlaps_since",
+        "graphs_since",
+        "tuned_since",
+        "mixes_since",
+        "windows_since",
+    ):
         facts[since] = _release(row.get(since, ""))
     return EngineProfile(name=name, **facts)
 

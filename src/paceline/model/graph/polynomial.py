@@ -29,6 +29,18 @@ def constant(values: FloatArray) -> FloatArray:
     return rows
 
 
+def at_length(rows: FloatArray, length: float) -> FloatArray:
+    """The same rows at one length, which then depend on the batch alone, (…, 9).
+
+    >>> at_length(np.eye(9)[[EXPONENTS.index((1, 1))]], 5.0)[0, :4].tolist()
+    [0.0, 5.0, 0.0, 0.0]
+    """
+    collapse = np.zeros((NUM_MONOMIALS, NUM_MONOMIALS))
+    for row, (batch, seq) in enumerate(EXPONENTS):
+        collapse[row, EXPONENTS.index((batch, 0))] = length**seq
+    return np.asarray(rows @ collapse)
+
+
 def fit(points: FloatArray, values: FloatArray) -> FloatArray:
     """Coefficients of quantities seen at the traced points.
 

@@ -1,22 +1,35 @@
-"""Graphs of other sizes than those they were traced at, and of some of their ops alone."""
+"""Graphs of other sizes than those they were traced at, and of some of their ops alone.
+
+Figures of a pass are polynomials in the length, and a window of attention bends them. A pass as it
+was traced holds up to the window; `in_window` gives the one that holds beyond it. Prompts have
+causal pairs, half a square, up to twice the window, and a window for each token from there on:
+never fewer than there are.
+
+Sources: Beltagy et al., "Longformer", arXiv:2004.05150, section 3 (windows); Jiang et al.,
+"Mistral 7B", arXiv:2310.06825, section 2 (a cache that rolls).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph import polynomial
 from paceline.model.graph.graph import (
     EXPONENTS,
-    NUM_MONOMIALS,
+    PAST,
     FloatArray,
     Graph,
     IntArray,
     OpKind,
     Owner,
 )
+from paceline.values import dataclass
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -24,6 +37,9 @@ BoolArray = npt.NDArray[np.bool_]
 _QUERIES = 3
 #: Monomials that grow with the context.
 _OF_CONTEXT = np.array([seq > 0 for _, seq in EXPONENTS])
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)(?:\.|$)")
+_KV_LEN, _IS_CAUSAL = 4, 6
+_PAIRS = [0, 1, 3, 4, 5]
 
 
 def with_rows(graph: Graph, rows: float) -> Graph:
@@ -70,11 +86,9 @@ def with_queries(graph: Graph, queries: int) -> Graph:
 
 def at_length(graph: Graph, length: float) -> Graph:
     """The graph at one length, whatever is asked of its neighbours."""
-    collapse = np.zeros((NUM_MONOMIALS, NUM_MONOMIALS))
-    for row, (batch, seq) in enumerate(EXPONENTS):
-        collapse[row, EXPONENTS.index((batch, 0))] = length**seq
     return replace(
-        _mapped(graph, lambda elements: elements @ collapse), variables=(graph.variables[0], "")
+        _mapped(graph, lambda elements: polynomial.at_length(elements, length)),
+        variables=(graph.variables[0], ""),
     )
 
 
@@ -87,6 +101,89 @@ def _mapped(graph: Graph, change: Callable[[FloatArray], FloatArray]) -> Graph:
         tensors=replace(tensors, elements=change(tensors.elements)),
         storages=replace(storages, elements=change(storages.elements)),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Which layers look back on how much.
+
+    Attributes:
+        tokens: That such a layer sees of the past, itself included.
+        full_every: Of so many layers the last one sees everything; 0 where all have the window.
+    """
+
+    tokens: int
+    full_every: int = 0
+
+    def holds(self, module: str) -> bool:
+        """Whether a module lies in a layer with the window.
+
+        >>> holds = Window(tokens=1024, full_every=6).holds
+        >>> holds("model.layers.4.self_attn"), holds("model.layers.5.self_attn"), holds("head")
+        (True, False, False)
+        """
+        found = _LAYER.search(module)
+        if found is None:
+            return False
+        return not self.full_every or (int(found[1]) + 1) % self.full_every != 0
+
+
+def holds_from(graph: Graph, window: Window) -> float:
+    """The shortest length at which `in_window` is what runs."""
+    return float(window.tokens if graph.variables[1] == PAST else 2 * window.tokens)
+
+
+def in_window(graph: Graph, window: Window) -> Graph:
+    """A pass over texts that are longer than the window, with those layers as they run then."""
+    has_window = np.array([window.holds(name) for name in graph.modules], dtype=np.bool_)
+    inside = has_window[graph.ops.module]
+    is_written = graph.variables[1] == PAST
+    return _rolling(graph, inside, window) if is_written else _banded(graph, inside, window)
+
+
+def _rolling(graph: Graph, inside: BoolArray, window: Window) -> Graph:
+    """A step that writes tokens: all that such layers read of the past is as long as the window."""
+    ops, tensors, storages = graph.ops, graph.tensors, graph.storages
+    seen = _accessed(ops.input_start, ops.input_tensor, inside)
+    made = _accessed(ops.output_start, ops.output_tensor, inside)
+    is_seen = np.zeros(len(tensors.storage), dtype=np.bool_)
+    is_seen[np.concatenate((seen, made))] = True
+    is_held = np.zeros(len(storages.owner), dtype=np.bool_)
+    is_held[tensors.storage[is_seen]] = True
+    is_own = np.zeros(len(storages.owner), dtype=np.bool_)
+    is_own[tensors.storage[made]] = True
+    is_held &= is_own | (storages.owner == Owner.KV_CACHE)
+    at = partial(_at_length, length=float(window.tokens))
+    return replace(
+        graph,
+        ops=replace(ops, dims=at(ops.dims, inside), flop=at(ops.flop, inside)),
+        tensors=replace(tensors, elements=at(tensors.elements, is_seen)),
+        storages=replace(storages, elements=at(storages.elements, is_held)),
+    )
+
+
+def _banded(graph: Graph, inside: BoolArray, window: Window) -> Graph:
+    """A prompt: each of its tokens meets a window of others in such layers."""
+    ops, rows = graph.ops, np.flatnonzero(inside & (graph.ops.kind == OpKind.ATTENTION))
+    dims, flop = ops.dims.copy(), ops.flop.copy()
+    dims[rows, _KV_LEN] = polynomial.constant(np.full(len(rows), float(window.tokens)))
+    dims[rows, _IS_CAUSAL] = 0.0
+    flop[rows] = 4.0 * polynomial.product(dims[rows][:, _PAIRS])
+    return replace(graph, ops=replace(ops, dims=dims, flop=flop))
+
+
+def _accessed(
+    start: npt.NDArray[np.int32], tensor: npt.NDArray[np.int32], inside: BoolArray
+) -> npt.NDArray[np.int32]:
+    """Tensors that some ops touch."""
+    return tensor[np.repeat(inside, np.diff(start))]
+
+
+def _at_length(elements: FloatArray, rows: BoolArray, length: float) -> FloatArray:
+    """Coefficients with those of some rows at one length."""
+    found = elements.copy()
+    found[rows] = polynomial.at_length(elements[rows], length)
+    return found
 
 
 def only_ops(graph: Graph, chosen: IntArray) -> Graph:

@@ -14,6 +14,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.engine_features import Adapters, Speculation
 from paceline.model.graph.graph import Graph, monomials
 from paceline.model.graph.kinds import OpKind
+from paceline.model.graph.rows import Window
 from paceline.values import dataclass
 
 Task = Literal["train", "infer"]
@@ -112,6 +113,8 @@ class Workload:
         beside_frac: Time that the code around its passes takes where they run op by op, over
             theirs: of a pipeline of several networks.
         beside_log_sigma: How surely that is known.
+        window_tokens: That layers with a window of attention see of the past; 0 without.
+        full_every: Of so many layers the last one sees everything; 0 where none does.
     """
 
     name: str
@@ -144,6 +147,15 @@ class Workload:
     usual_output_tokens: int = 128
     beside_frac: float = 0.0
     beside_log_sigma: float = 0.0
+    window_tokens: int = 0
+    full_every: int = 0
+
+    @property
+    def window(self) -> Window | None:
+        """Which of its layers look back on a window; None where all see everything."""
+        if not self.window_tokens:
+            return None
+        return Window(tokens=self.window_tokens, full_every=self.full_every)
 
     @property
     def generates(self) -> bool:

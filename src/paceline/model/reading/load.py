@@ -15,6 +15,7 @@ from paceline.model.graph.polynomial import GrowthError
 from paceline.model.graph.sides import input_bytes
 from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload, unit_of_item
+from paceline.model.names.attention_windows import with_windows
 from paceline.model.names.lookup import entry_of, told_reading
 from paceline.model.names.registry import origin_of
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
@@ -119,10 +120,10 @@ def _of_entry(entry: str, asked: _Asked) -> Workload:
     """The workload of an entry, from a file or traced."""
     path = _graph_file(entry, asked.task, asked.image_size)
     if path is None:
-        return _trace_entry(entry, asked)
+        return with_windows(_trace_entry(entry, asked), entry)
     workload = _read_again(path, asked.image_size, entry, stamp_of(path))
     if asked.seq and not workload.knows_length(asked.seq) and is_built_here(entry):
-        return _trace_entry(entry, asked)
+        return with_windows(_trace_entry(entry, asked), entry)
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
 
@@ -136,7 +137,7 @@ def _read_again(path: Path, side: int | None, entry: str, _stamped: tuple[int, i
     """
     workload = read_workload(path, side=side)
     passes = tuple(replace(p, graph=with_usual_updates(p.graph, entry)) for p in workload.passes)
-    return replace(workload, passes=passes)
+    return with_windows(replace(workload, passes=passes), entry)
 
 
 def is_traced(entry: str, *, task: Task, image_size: int | None = None) -> bool:

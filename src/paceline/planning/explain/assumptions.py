@@ -180,7 +180,10 @@ def _service(search: Search, best: int) -> str:
     engine = search.forecast.configured[cell_of(search, best)[0]].engine
     if service is None or engine is None:
         return ""
-    return service_words(engine, arrival_words(search.work), is_stated=service.is_stated)
+    return service_words(
+        engine, arrival_words(search.work), is_stated=service.is_stated,
+        window=search.workload.window,
+    )  # fmt: skip
 
 
 def _configuration(search: Search, best: int) -> str:

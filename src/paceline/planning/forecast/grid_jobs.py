@@ -206,7 +206,7 @@ def grid_cases(
             *filter(None, (kernels_words(goal, workload),)),
             *_assumptions(workload, work, places, seq),
             *_table_words(configured, axes),
-            *_served_words(configured, supports, service, _arrivals(work, axes), workload.name),
+            *_served_words(configured, supports, service, _arrivals(work, axes), workload),
             *(one.assumption for one in supports if one.assumption),
         ),
         supports=supports,
@@ -473,7 +473,7 @@ def _arrivals(work: Work, axes: GridAxes) -> str:
 
 def _served_words(
     configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
-    service: Service | None, arrivals: str, workload: str,
+    service: Service | None, arrivals: str, workload: Workload,
 ) -> Iterator[str]:  # fmt: skip
     """How requests are served, and where they are not."""
     if service is None:
@@ -483,11 +483,11 @@ def _served_words(
         if one.engine is not None:
             served.setdefault(one.engine, set()).update(one.rows)
     for engine, rows in served.items():
-        words = service_words(engine, arrivals, is_stated=service.is_stated)
+        words = service_words(engine, arrivals, is_stated=service.is_stated, window=workload.window)
         yield words if len(served) == 1 else f"{_some(supports, rows)}: {words}"
     if served:
         runs = {c.configuration.precision for c in configured if c.configuration.is_served}
-        if runs & set(released_precisions(workload)):
+        if runs & set(released_precisions(workload.name)):
             yield f"weights as they are released ({', '.join(sorted(runs))}; --precision bf16 else)"
     others = {row for c in configured if c.engine is None for row in c.rows}
     if others:

@@ -7,6 +7,7 @@ import math
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Platform
+from paceline.model.graph.rows import Window
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Goal, Work
 from paceline.stack.engines import (
@@ -18,6 +19,7 @@ from paceline.stack.engines import (
     find_engine,
     runs_models,
 )
+from paceline.units import format_percent
 from paceline.values import dataclass
 
 
@@ -119,18 +121,33 @@ def arrival_words(work: Work) -> str:
     return f"requests in flight come {come}"
 
 
-def service_words(engine: EngineProfile, arrivals: str, *, is_stated: bool) -> str:
+def service_words(
+    engine: EngineProfile, arrivals: str, *, is_stated: bool, window: Window | None = None
+) -> str:
     """How requests are served, as an assumption.
 
     Args:
         engine: By what.
         arrivals: Of `arrival_words`; empty where the load is said beside it.
         is_stated: Whether the user asked for it.
+        window: Of the model's attention; None where all layers see everything.
     """
     reads = "in steps that write tokens" if engine.mixes else "between steps"
     others = "; --framework names another engine, or torch for a plain batch"
-    told = ", ".join(filter(None, (arrivals, f"prompts are read {reads}")))
+    kept = _window_words(engine, window)
+    told = ", ".join(filter(None, (arrivals, f"prompts are read {reads}", kept)))
     return f"served by {engine.title}: {told}" + ("" if is_stated else others)
+
+
+def _window_words(engine: EngineProfile, window: Window | None) -> str:
+    """What is kept of the past by layers that see a window of it alone."""
+    if window is None:
+        return ""
+    every = window.full_every
+    layers = f"{format_percent(1.0 - 1.0 / every)} of layers" if every else "layers"
+    if engine.rolls:
+        return f"{layers} keep the last {window.tokens:,} tokens alone"
+    return f"{layers} keep all tokens and see {window.tokens:,} of them"
 
 
 def _usual(goal: Goal, *, needs: bool) -> Service:

@@ -19,7 +19,7 @@ from paceline.planning.search.evaluation import Evaluation, evaluate
 from paceline.planning.search.whole_strategies import SearchContext, job_of, machine_of
 from paceline.simulation.cases import Cases, Wires, distinct_machines
 from paceline.simulation.machine import Machine
-from paceline.simulation.together import ranks_together
+from paceline.simulation.replicas import ranks_together
 
 
 def figures(ground: SearchContext, candidates: CandidateTable, steps: Steps) -> Evaluation:

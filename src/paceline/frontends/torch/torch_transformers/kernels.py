@@ -22,6 +22,17 @@ def fuse(config):
         # Hyper-connections: a kernel normalises rows and columns twenty times where it stands.
         if hasattr(part, "hc_sinkhorn_iters"):
             part.hc_sinkhorn_iters = 1
+        _open_windows(part)
+
+
+def _open_windows(part):
+    """Lets every layer look back on all tokens, so that its sizes follow the length everywhere.
+
+    What a window spares is known by its length (``model/data/attention_windows.csv``).
+    """
+    for name in _WINDOWS:
+        if getattr(part, name, None):
+            setattr(part, name, _LONGER_THAN_ALL)
 
 
 def _fuse_attention_with_sinks(_kind):
@@ -220,6 +231,8 @@ def _fuse_dbrx_experts(_kind):
     modeling.DbrxExperts.forward = fused
 
 
+#: Settings of a window of attention, and a length that no text has.
+_WINDOWS, _LONGER_THAN_ALL = ("sliding_window", "attention_chunk_size"), 2**30
 #: What is replaced, by model type.
 _FUSED = {
     "gpt_oss": (_fuse_attention_with_sinks,),
