@@ -52,12 +52,40 @@ class InPlace(torch.autograd.Function):
         return logits.zero_(), None
 
 
+class InPlaceWide(torch.autograd.Function):
+    """Narrow logits widened, a softmax in place of that, and the gradient in place of both."""
+
+    @staticmethod
+    def forward(ctx, logits, labels):
+        softmax = logits.float()
+        softmax -= softmax.max(-1, keepdim=True)[0]
+        torch.exp(softmax, out=softmax)
+        softmax.div_(softmax.sum(-1, keepdim=True))
+        ctx.save_for_backward(softmax, labels)
+        return -softmax.gather(-1, labels[:, None]).log().sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        softmax, labels = ctx.saved_tensors
+        softmax[torch.arange(len(labels)), labels] -= 1.0
+        return softmax.mul_(grad), None
+
+
 def plain(logits, labels):
     return cross_entropy(logits.view(-1, WORDS), labels.reshape(-1))
 
 
 def fused(logits, labels):
     return InPlace.apply(logits.view(-1, WORDS), labels.reshape(-1))
+
+
+def split(logits, labels):
+    return InPlaceWide.apply(logits.view(-1, WORDS), labels.reshape(-1))
+
+
+def as_is(logits, loss):
+    """Of Megatron-LM, whose function widens them itself."""
+    return loss(logits, LABELS)
 
 
 def wide(logits, loss):
@@ -89,7 +117,7 @@ class Model(nn.Module):
         return {"loss": shifted(logits, self.loss), "logits": logits}
 
 
-FORMS = {"wide": wide, "wide-shifted": shifted}
+FORMS = {"wide": wide, "wide-shifted": shifted, "as-is": as_is}
 
 
 def step(form, loss):
@@ -102,3 +130,4 @@ def step(form, loss):
 
 for form in ("wide", "early", "wide-shifted"):
     print(form, step(form, plain), step(form, fused))
+print("split", step("as-is", split))

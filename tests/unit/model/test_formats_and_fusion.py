@@ -216,3 +216,20 @@ def test_a_compiler_writes_nothing_as_large_as_logits_in_fp32(model, loss):
         wide[compiler] = int((large & is_written & (stores.element_bytes == 4.0)).sum())
     assert wide == {"eager": wide["eager"], "compiled": 0}
     assert wide["eager"] > 0
+
+
+@pytest.mark.parametrize("loss", ["fused", "fused-wide"])
+def test_a_compiler_sees_into_no_loss_with_a_backward_of_its_own(loss):
+    """What such a kernel keeps for its backward pass is kept (an autograd function is opaque)."""
+    graph = load_workload("gpt2").passes[0].graph
+    kept = []
+    for compiler in ("eager", "compiled"):
+        how = Configuration(
+            compiler=compiler, training_format="pure", loss=loss, results="dropped"
+        )
+        program = rewritten(graph, how)
+        stores = program.stores
+        large = stores.num_bytes() @ monomials(16, 1024)[0] > 16 * 1000 * 50_000 * 2
+        late = program.position_of(stores.death) >= program.first_backward()
+        kept.append(sorted(stores.element_bytes[large & late & (stores.birth >= 0)]))
+    assert kept[0] == kept[1]

@@ -78,7 +78,10 @@ def test_as_many_tensors_of_tokens_by_words_as_the_loss_needs(
 
 
 def test_real_pytorch_holds_as_many_bytes_of_logits_as_is_counted() -> None:
-    """Trainers' losses as they are written: whole, in one kernel; narrow logits, wide, shifted."""
+    """Trainers' losses as they are written: whole, in one kernel; narrow logits, wide, shifted.
+
+    The last one is that of vocabularies split over tensor ranks (Megatron-LM).
+    """
     script = Path(__file__).parent / "logits_alive.py"
     printed = WORKERS.run_script(script, "2", "200", "64").stdout
     real = {name: values for name, *values in map(str.split, printed.splitlines())}
@@ -86,6 +89,7 @@ def test_real_pytorch_holds_as_many_bytes_of_logits_as_is_counted() -> None:
         "wide": ("wide", "fused-wide"),
         "early": ("shifted", "fused-shifted"),
         "wide-shifted": ("wide-shifted", "fused-wide-shifted"),
+        "split": ("fused-wide",),
     }.items():
         counted = [peak_bytes(lowered(form, "pure", results="dropped")) for form in forms]
         beside = peak_bytes(lowered("wide", "pure", results="dropped")) - 12 * LOGITS

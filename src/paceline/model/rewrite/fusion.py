@@ -6,7 +6,8 @@ outside. XLA, TensorRT and kernels written by hand also take such a chain into t
 it, where the chain alone reads that product's result. What needs more than one result (norms of
 layers, softmax) is no such chain to TensorRT and OpenVINO, and a gate (SiLU) none to TensorRT. In
 training a compiler also keeps less: what cheap ops made of tensors that are kept anyway is made
-again where a chain of backward reads it, and so is what a loss makes of logits.
+again where a chain of backward reads it, and so is what a loss makes of logits where it is written
+in ops: no compiler sees into a kernel with a backward of its own.
 
 Source: Ansel et al., "PyTorch 2", ASPLOS 2024, section 4.3 (Inductor's scheduler); openxla.org,
 XLA architecture, fusion; TensorRT developer guide, "Layer fusion"; PyTorch,
@@ -38,7 +39,7 @@ from paceline.model.graph.program import (
 )
 from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column
-from paceline.model.rewrite.loss import head_of
+from paceline.model.rewrite.loss import WRITTEN_OUT, head_of
 
 #: Compilers that fuse a chain into the product before it.
 _WITH_EPILOGUES: tuple[Compiler, ...] = ("xla", "tensorrt")
@@ -48,7 +49,9 @@ def fused(program: Program, configuration: Configuration) -> Program:
     """``program`` with the ops merged that a configuration fuses; ordered before and after."""
     if configuration.compiler == "eager" or not len(program.ops):
         return program
-    program = _with_results_made_again(_with_loss_made_again(program))
+    if configuration.loss in WRITTEN_OUT:
+        program = _with_loss_made_again(program)
+    program = _with_results_made_again(program)
     writers = _last_writers(program)
     leader = _leaders(program, writers)
     is_tuned = configuration.convolutions == "tuned"

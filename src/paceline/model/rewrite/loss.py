@@ -4,7 +4,8 @@ The head of a model and its cross-entropy touch tensors of tokens × vocabulary:
 wide copy, the log-softmax, and two gradients. With ``wide`` the loss runs in FP32 whatever the
 format of the model, as trainers that call ``logits.float()`` have it. With ``fused`` one kernel
 reads the logits and writes their gradient in place; with ``fused-wide`` it does so on a wide copy,
-as where a trainer widens logits before a kernel that replaces its loss. With ``shifted`` logits are
+as where a trainer widens logits before a kernel that replaces its loss, and as Megatron-LM's own
+function does: its softmax lies in the wide copy, and so does the gradient. With ``shifted`` logits are
 widened in place of the narrow ones and copied once more without each sequence's last token; with
 ``wide-shifted`` the narrow ones stay as well, until the forward pass ends (``fused-`` before either
 for one kernel on that copy). With ``chunked`` the head
@@ -18,7 +19,9 @@ Sources:
     Losses in Large-Vocabulary Language Models", 2024 (arXiv:2411.09009), and chunked losses of
     TRL and torchtune (``recomputed``); transformers, loss/loss_utils.py, ``ForCausalLMLoss``
     (``wide`` since 4.50, ``wide-shifted`` before), and models' own ``forward`` before 4.46
-    (``shifted``; recalled 2026-11-24).
+    (``shifted``; recalled 2026-11-24); Megatron-LM, core/tensor_parallel/cross_entropy.py,
+    ``_VocabParallelCrossEntropy`` (``fused-wide``: ``torch.exp(..., out=exp_logits)`` on the FP32
+    logits, which backward turns into their gradient; read 2026-11-28).
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ _SHIFTED: dict[Loss, tuple[bool, bool]] = {
     "fused-wide-shifted": (True, True),
 }
 #: Losses that change nothing where no cross-entropy follows a head.
-_WITHOUT_HEAD = ("wide", "shifted", "wide-shifted")
+_WITHOUT_HEAD: tuple[Loss, ...] = ("wide", "shifted", "wide-shifted")
+#: Losses made of ops that a compiler sees, rather than of kernels with a backward of their own.
+WRITTEN_OUT: tuple[Loss, ...] = ("plain", *_WITHOUT_HEAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -257,12 +257,15 @@ def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str
     ({'loss': 'fused-wide'}, {'loss': 'fused'})
     >>> _as_trained({"loss": "shifted"}, {"loss": "wide"})
     {'loss': 'shifted'}
+    >>> [_as_trained({"loss": "fused-wide"}, {"loss": said})["loss"] for said in ("wide", "fused")]
+    ['fused-wide', 'fused-wide']
     """
     settings = {**usual, **stated}
     if "lora_rank" in stated:
         settings.setdefault("training_format", "pure")
-    if (loss := usual.get("loss")) in ("plain", "wide", "shifted", "wide-shifted"):
-        as_usual = {"wide": loss} | ({} if loss == "plain" else {"fused": f"fused-{loss}"})
+    if (loss := usual.get("loss")) in ("plain", "wide", "fused-wide", "shifted", "wide-shifted"):
+        fused = {} if loss == "plain" else {"fused": f"fused-{loss.removeprefix('fused-')}"}
+        as_usual = {"wide": loss} | fused
         settings["loss"] = as_usual.get(settings["loss"], settings["loss"])
     if "lora_rank" not in stated:
         settings.pop("adapter_inputs", None)
