@@ -341,7 +341,7 @@ def _attention(row: Row, framework: Mapping[str, str]) -> AttentionKernels:
 def _has_fused_attention(row: Row) -> bool:
     if match := _VERSION.search(row.framework):
         return float(match.group(1).split(".")[0]) >= _FUSED_ATTENTION_SINCE
-    if row.trainer == "transformers":
+    if row.trainer == "transformers" or builds_hub_models(row.framework):
         return not _TRANSFORMERS_OF_OLD.search(row.framework)
     return bool(re.search(_FUSES_ATTENTION, row.framework, re.IGNORECASE))
 

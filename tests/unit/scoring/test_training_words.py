@@ -378,10 +378,12 @@ def test_peft_widens_what_bitsandbytes_does_not_quantise(
 
 
 def test_steps_that_write_answers_or_run_other_models_are_known_roughly() -> None:
-    said = {"framework": "HF Trainer", "extra": "finetuning=full"}
+    said = {"framework": "HF Trainer", "extra": "finetuning=full;packing=yes"}
     assert reading(**said).configuration.peaks == "derived"
     assert reading(**said, compiler_flags="DPO; zero2").configuration.peaks == "derived"
     assert reading(**said, compiler_flags="distillation").configuration.peaks == "rough"
+    unpacked = said | {"extra": "finetuning=full"}
+    assert reading(**unpacked).configuration.peaks == "lengths"
     said["extra"] += ";objective=ppo"
     assert reading(**said).configuration.peaks == "rough"
 

@@ -11,6 +11,8 @@ from paceline.scoring.tables import fitting_lines
 #: fms-acceleration whose data are not packed, 9 on one device and 4 to 5 where each of several
 #: sees a part; the geometric mean.
 LONGEST_OF_MEAN = 6.0
+#: What runs on texts that are cut and joined to one length.
+_PRETRAINS = re.compile(r".*pre-?train.*", re.IGNORECASE)
 _PACKED = re.compile(r"yes|true|packed.*", re.IGNORECASE)
 _UNPADDED = re.compile(r"padding[- ]?free.*|unpadded.*|varlen.*", re.IGNORECASE)
 #: A stated mean that differs by less from the length of the row is that length.
@@ -20,7 +22,9 @@ _SAME_FRAC = 0.05
 def stated_lengths(remarks: Mapping[str, str], row: Mapping[str, str]) -> dict[str, str]:
     """Columns that say whether lengths vary, and at which length memory peaks.
 
-    Sequences that are not packed are as long as their texts. Where the row's length is their mean,
+    Sequences that are not packed are as long as their texts, and fine-tuning packs them only where
+    it is told to (``packing`` of TRL's `SFTConfig`, ``packed`` of torchtune's datasets and
+    ``sample_packing`` of axolotl are off by default; recalled 2026-11-28). Where the row's length is their mean,
     memory peaks at the longest: in a padded batch all are as long as that, without padding one is.
     Where it is what texts are cut at, none is longer than the longest of the sets of texts that
     the row names, if their lengths are published (``data/text_lengths.csv``).
@@ -31,14 +35,19 @@ def stated_lengths(remarks: Mapping[str, str], row: Mapping[str, str]) -> dict[s
 
     >>> stated_lengths({"packing": "yes"}, {"seq_len": "4096"})
     {}
+    >>> stated_lengths({"finetuning": "lora"}, {"seq_len": "2048"})
+    {'lengths': 'vary'}
+    >>> stated_lengths({"finetuning": "pretraining"}, {"seq_len": "2048"})
+    {}
     >>> said = {"packing": "padding-free", "mean_tokens_per_sample": "300"}
     >>> stated_lengths(said, {"seq_len": "300", "batch_per_gpu": "5"})
     {'lengths': 'vary', 'peak_seq': '600'}
     >>> stated_lengths({"dataset": "blossom-math-zh"}, {"seq_len": "2048"})
     {'lengths': 'vary', 'peak_seq': '563'}
     """
-    packing = remarks.get("packing", "")
-    if _PACKED.fullmatch(packing) or not (packing or remarks.get("dataset")):
+    packing, tuning = remarks.get("packing", ""), remarks.get("finetuning", "")
+    tunes = bool(tuning) and not _PRETRAINS.fullmatch(tuning)
+    if _PACKED.fullmatch(packing) or not (packing or tunes or remarks.get("dataset")):
         return {}
     mean = _number(remarks.get("mean_tokens_per_sample", ""))
     length, items = (_number(row.get(name, "")) for name in ("seq_len", "batch_per_gpu"))
