@@ -34,8 +34,13 @@ _MOST_KEPT = 128
 
 
 def can_replay(configuration: Configuration, strategy: Strategy) -> bool:
-    """Whether one pass stands for a rank: stages hold several microbatches at once."""
-    is_whole = strategy.size("pp") == 1 and not strategy.offloads_optimizer
+    """Whether one pass stands for a rank: stages hold several microbatches at once.
+
+    What an optimizer on the host takes of a device in passing is not in the pass either, however
+    that is said.
+    """
+    offloads = strategy.offloads_optimizer or configuration.offload == "optimizer"
+    is_whole = strategy.size("pp") == 1 and not offloads
     return is_whole and configuration.platform in _CACHING
 
 

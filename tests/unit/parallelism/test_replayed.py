@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -70,4 +71,6 @@ def test_stages_and_hosts_are_not_replayed() -> None:
     for text, expected in (("dp8", True), ("dp2.tp4", True), ("pp2.dp4", False)):
         assert can_replay(HOW, Strategy.parse(text)) == expected
     assert not can_replay(HOW, Strategy.parse("dp8+zero1+offload"))
+    on_host = replace(HOW, offload="optimizer")
+    assert not can_replay(on_host, Strategy.parse("dp8+zero3"))
     assert not can_replay(Configuration(platform="cpu"), Strategy.parse("dp8"))
