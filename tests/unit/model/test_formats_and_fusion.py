@@ -224,9 +224,7 @@ def test_a_compiler_sees_into_no_loss_with_a_backward_of_its_own(loss):
     graph = load_workload("gpt2").passes[0].graph
     kept = []
     for compiler in ("eager", "compiled"):
-        how = Configuration(
-            compiler=compiler, training_format="pure", loss=loss, results="dropped"
-        )
+        how = Configuration(compiler=compiler, training_format="pure", loss=loss, results="dropped")
         program = rewritten(graph, how)
         stores = program.stores
         large = stores.num_bytes() @ monomials(16, 1024)[0] > 16 * 1000 * 50_000 * 2

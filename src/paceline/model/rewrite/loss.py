@@ -5,8 +5,8 @@ wide copy, the log-softmax, and two gradients. With ``wide`` the loss runs in FP
 format of the model, as trainers that call ``logits.float()`` have it. With ``fused`` one kernel
 reads the logits and writes their gradient in place; with ``fused-wide`` it does so on a wide copy,
 as where a trainer widens logits before a kernel that replaces its loss, and as Megatron-LM's own
-function does: its softmax lies in the wide copy, and so does the gradient. With ``shifted`` logits are
-widened in place of the narrow ones and copied once more without each sequence's last token; with
+function does: its softmax lies in the wide copy, and so does the gradient. With ``shifted`` logits
+are widened in place of the narrow ones and copied once more without each sequence's last token; with
 ``wide-shifted`` the narrow ones stay as well, until the forward pass ends (``fused-`` before either
 for one kernel on that copy). With ``chunked`` the head
 runs inside the loss a few tokens at a time, so that neither logits nor gradient are ever whole; it
