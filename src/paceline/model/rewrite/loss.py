@@ -6,12 +6,12 @@ format of the model, as trainers that call ``logits.float()`` have it. With ``fu
 reads the logits and writes their gradient in place; with ``fused-wide`` it does so on a wide copy,
 as where a trainer widens logits before a kernel that replaces its loss, and as Megatron-LM's own
 function does: its softmax lies in the wide copy, and so does the gradient. With ``shifted`` logits
-are widened in place of the narrow ones and copied once more without each sequence's last token; with
-``wide-shifted`` the narrow ones stay as well, until the forward pass ends (``fused-`` before either
-for one kernel on that copy). With ``chunked`` the head
-runs inside the loss a few tokens at a time, so that neither logits nor gradient are ever whole; it
-computes the gradient at once and costs no further product. With ``recomputed`` chunks keep nothing,
-and the product of the head runs a second time in the backward pass.
+are widened in place of the narrow ones and copied once more without each sequence's last token;
+with ``wide-shifted`` the narrow ones stay as well, until the forward pass ends (``fused-`` before
+either for one kernel on that copy). With ``chunked`` the head runs inside the loss a few tokens at
+a time, so that neither logits nor gradient are ever whole; it computes the gradient at once and
+costs no further product. With ``recomputed`` chunks keep nothing, and the product of the head runs
+a second time in the backward pass.
 
 Sources:
     Hsu et al., "Liger Kernel", 2024 (arXiv:2410.10989), section 3.2 (``fused``, ``chunked``: tokens

@@ -25,9 +25,9 @@ def stated_lengths(remarks: Mapping[str, str], row: Mapping[str, str]) -> dict[s
     Sequences that are not packed are as long as their texts, and fine-tuning packs them only where
     it is told to (``packing`` of TRL's `SFTConfig`, ``packed`` of torchtune's datasets and
     ``sample_packing`` of axolotl are off by default; recalled 2026-11-28). Where the row's length
-    is their mean, memory peaks at the longest: in a padded batch all are as long as that, without padding one is.
-    Where it is what texts are cut at, none is longer than the longest of the sets of texts that
-    the row names, if their lengths are published (``data/text_lengths.csv``).
+    is their mean, memory peaks at the longest: in a padded batch all are as long as that, without
+    padding one is. Where it is what texts are cut at, none is longer than the longest of the sets
+    of texts that the row names, if their lengths are published (``data/text_lengths.csv``).
 
     Args:
         remarks: By key.
