@@ -186,3 +186,16 @@ def test_a_rate_that_counts_reading_prompts_says_so(
 def test_what_listens_hears_seconds_of_sound(model: str, run: Callable[..., Outcome]) -> None:
     head = run("predict", model, "--task", "infer", "--device", "l4", "--batch", "1").out
     assert "hears" in head.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("framework", "device", "title"),
+    [("openvino", "i7-12700K", "OpenVINO"), ("ncnn", "Raspberry Pi 5", "ncnn")],
+)
+def test_software_with_kernels_of_its_own_is_named_beside_its_figures(
+    framework: str, device: str, title: str, run: Callable[..., Outcome]
+) -> None:
+    asked = ("predict", "resnet18", "--task", "infer", "--device", device, "--batch", "1")
+    printed = run(*asked, "--framework", framework).out
+    assert f" {title}\n" in printed
+    assert "tensorrt" not in printed

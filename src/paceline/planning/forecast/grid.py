@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from paceline.catalog.entities import Catalog
 from paceline.dtypes import find_precision
+from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.memory.memory_fit import chance_to_fit, quantile_bytes
@@ -94,6 +95,7 @@ class GridCell:
         batch_per_device: Items per device and step.
         precision: Name in ``dtypes.PRECISIONS``.
         compiler: ``eager``, ``compiled`` …
+        engine: What runs a batch as it is, where that is no PyTorch, such as ``OpenVINO``.
         status: Whether it fits, and whether the interval is narrow enough to be an answer.
         is_rough: Whether the interval is wider than half to double: a figure, but no ground for a
             choice.
@@ -137,6 +139,7 @@ class GridCell:
     tensor_degree: int = 1
     sharding: Sharding = "none"
     is_rough: bool = False
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +374,7 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         batch_per_device=int(asked.batch[item]),
         precision=configuration.precision,
         compiler=configuration.compiler,
+        engine=_runs_by_itself(asked.goal, configuration),
         status=_status(reason, fits=bool(grid.fits[row])),
         memory_bytes=memory,
         memory_parts=_memory_parts(grid, row, memory.mid),
@@ -380,6 +384,13 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         reason=reason,
     )
     return cell if reason else _with_figures(cell, grid, row)
+
+
+def _runs_by_itself(goal: Goal, configuration: Configuration) -> str:
+    """What the goal names, where that has kernels of its own for batches; empty where not."""
+    if goal.engine is None or not goal.engine.is_own or configuration.is_served:
+        return ""
+    return goal.engine.title
 
 
 def _held_memory(grid: _Grid, row: int, capacity_bytes: float) -> Interval:

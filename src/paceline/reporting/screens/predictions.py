@@ -231,8 +231,13 @@ def _batch_cells(cell: GridCell, *, has_latency: bool) -> tuple[str, ...]:
         _energy(cell),
         *([] if has_latency else [_share(cell.mfu_frac)]),
         cell.bound if cell.status == "fits" else ABSENT,
-        f"{cell.precision} {cell.compiler}",
+        _way(cell),
     )
+
+
+def _way(cell: GridCell) -> str:
+    """How it runs: in which precision, by what."""
+    return f"{cell.precision} {cell.engine or cell.compiler}"
 
 
 def _title(grid: PredictionGrid) -> str:
@@ -308,7 +313,7 @@ def _side_by_side(cells: Sequence[GridCell], sample_unit: str, width: int) -> li
 
 
 def _device_title(cells: Sequence[GridCell]) -> str:
-    ways = dict.fromkeys(f"{cell.precision} {cell.compiler}" for cell in cells)
+    ways = dict.fromkeys(map(_way, cells))
     return f"{cells[0].device} · {' or '.join(ways)}"
 
 
