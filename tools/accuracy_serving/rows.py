@@ -53,8 +53,20 @@ def read_runs(path: Path) -> pd.DataFrame:
         output_tokens=runs.osl * length,
         rounds=np.array([float(row["rounds"] or "nan") for row in sources]),
     )
+    runs = runs.assign(poll_steps=_poll_steps(runs))
     runs.loc[runs["mode"] == "disagg", "rounds"] = np.nan
     return runs.assign(reason=_reasons(runs), gave_path=_gave_path(runs))
+
+
+def _poll_steps(runs: pd.DataFrame) -> pd.Series:
+    """Steps between two looks at new requests, which the benchmark told some engines."""
+    steps = pd.Series(0.0, index=runs.index)
+    for row in table("polls.csv"):
+        polls = (runs.backend == row["backend"]) & runs.system.str.fullmatch(row["systems"])
+        polls &= runs.model_path.str.fullmatch(row["models"])
+        polls &= runs.concurrency >= float(row["least_requests"])
+        steps = steps.mask(polls, float(row["steps"]))
+    return steps
 
 
 def _gave_path(runs: pd.DataFrame) -> pd.Series:
