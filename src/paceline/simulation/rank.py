@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import repeat
 
 import numpy as np
 
@@ -36,11 +37,17 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.peak import allocator_of, peak_memory_bytes
 from paceline.prediction.prediction import PassPrediction, Points
-from paceline.prediction.step.one_pass import abstentions
+from paceline.prediction.step.one_pass import abstentions, predict_pass
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.simulation.cases import grouped
 from paceline.simulation.job import Job
-from paceline.simulation.windows import PassByLength, beyond_window
+from paceline.simulation.windows import (
+    PassByLength,
+    beyond_window,
+    check_prompts,
+    joined,
+    tables_of,
+)
 from paceline.stack.engines import EngineProfile
 from paceline.values import dataclass
 
@@ -237,31 +244,22 @@ def rank_steps(
             "and a loop runs plain batches",
             hint="write --framework vllm, or name devices that it serves on",
         )
-    _check_prompts(passes.workload, asked.prompt)
+    check_prompts(passes.workload, asked.prompt)
     parts = []
     for told, rows in passes.told_on(devices.entities):
         alike, wanted = devices.take(rows), _asked_of_passes(told, asked)
-        found = [
-            told.by_length(one.name).predict(
-                alike, points, calibration=calibration, framework=told.host
-            )
-            for one, points in wanted
-        ]
+        by_length = [(told.by_length(one.name), points) for one, points in wanted]
+        tables = tables_of(by_length)
+        predicted = map(
+            partial(predict_pass, calibration=calibration, framework=told.host),
+            [table for table, _ in tables],
+            repeat(alike),
+            [points for _, points in tables],
+        )
+        found = joined(by_length, list(predicted))
         places = (rows[:, None] * len(asked) + np.arange(len(asked))).ravel()
         parts.append((places, _steps_of(told, alike, asked, wanted, found)))
     return Steps.joined(parts, len(devices) * len(asked))
-
-
-def _check_prompts(workload: Workload, prompts: FloatArray) -> None:
-    """Refuse prompts of lengths at which a model that writes was not traced."""
-    answers_here = workload.generates and not workload.encodes
-    unknown = prompts[prompts != workload.default_seq]
-    if answers_here and workload.has_fixed_length and unknown.size:
-        raise InvalidInputError(
-            f"the operators of `{workload.name}` change with the length, and its passes are known "
-            f"for prompts of {workload.default_seq} tokens",
-            hint=f"trace it there: --seq {unknown[0]:.0f} --prompt-tokens {unknown[0]:.0f}",
-        )
 
 
 def _steps_of(

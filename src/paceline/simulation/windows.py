@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
+from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.rows import in_window
@@ -15,11 +18,8 @@ from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.serving.engine import PROMPT, TOKEN
 from paceline.parallelism.split import split
 from paceline.parallelism.split.shape import SplitShape
-from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.peak import allocator_of, peak_memory_bytes
 from paceline.prediction.prediction import PassPrediction, Points
-from paceline.prediction.step.one_pass import predict_pass
 from paceline.stack.engines import EngineProfile
 from paceline.values import dataclass
 
@@ -38,23 +38,9 @@ class PassByLength:
     far: LoweredPass | None = None
     far_from: float = np.inf
 
-    def predict(
-        self,
-        devices: DeviceTable,
-        points: Points,
-        *,
-        calibration: Calibration | None,
-        framework: str,
-    ) -> PassPrediction:
-        """As `predict_pass`, each point by its length."""
-        near = predict_pass(
-            self.near, devices, points, calibration=calibration, framework=framework
-        )
-        is_far = points.seq >= self.far_from
-        if self.far is None or not is_far.any():
-            return near
-        far = predict_pass(self.far, devices, points, calibration=calibration, framework=framework)
-        return near.where(is_far, far)
+    def is_far(self, seq: FloatArray) -> npt.NDArray[np.bool_]:
+        """Whether sequences are so long that the pass beyond the window runs."""
+        return np.asarray(seq >= (self.far_from if self.far is not None else np.inf))
 
     def peak_bytes(self, batch: FloatArray, seq: FloatArray) -> FloatArray:
         """As `peak_memory_bytes`, each point by its length, (3, P)."""
@@ -66,7 +52,47 @@ class PassByLength:
             for one in (self.near, self.far)
             if one is not None
         )
-        return np.where(seq >= self.far_from, far[0], near) if far else near
+        return np.where(self.is_far(seq), far[0], near) if far else near
+
+
+#: Passes with the points at which each is asked.
+Asked = Sequence[tuple[PassByLength, Points]]
+
+
+def tables_of(asked: Asked) -> list[tuple[LoweredPass, Points]]:
+    """What is predicted of each: near, and far where one of its points is."""
+    tables = []
+    for one, points in asked:
+        tables.append((one.near, points))
+        if one.far is not None and one.is_far(points.seq).any():
+            tables.append((one.far, points))
+    return tables
+
+
+def joined(asked: Asked, predicted: Sequence[PassPrediction]) -> list[PassPrediction]:
+    """Predictions of `tables_of` as one of each, every point by its length."""
+    rest = iter(predicted)
+    found = []
+    for one, points in asked:
+        near, is_far = next(rest), one.is_far(points.seq)
+        found.append(near.where(is_far, next(rest)) if is_far.any() else near)
+    return found
+
+
+def check_prompts(workload: Workload, prompts: FloatArray) -> None:
+    """Refuse prompts of lengths at which a model that writes was not traced.
+
+    Raises:
+        InvalidInputError: There is one.
+    """
+    answers_here = workload.generates and not workload.encodes
+    unknown = prompts[prompts != workload.default_seq]
+    if answers_here and workload.has_fixed_length and unknown.size:
+        raise InvalidInputError(
+            f"the operators of `{workload.name}` change with the length, and its passes are known "
+            f"for prompts of {workload.default_seq} tokens",
+            hint=f"trace it there: --seq {unknown[0]:.0f} --prompt-tokens {unknown[0]:.0f}",
+        )
 
 
 @lru_cache(maxsize=64)

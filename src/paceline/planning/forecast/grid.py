@@ -49,6 +49,7 @@ from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.simulation.held_memory import held_memory
 from paceline.simulation.memory_kinds import live_bytes
 from paceline.simulation.simulator import simulate
+from paceline.stack.engines import shipped_engine
 from paceline.units import format_bytes
 from paceline.values import dataclass
 
@@ -387,10 +388,9 @@ def _cell(grid: _Grid, row: int) -> GridCell:
 
 
 def _runs_by_itself(goal: Goal, configuration: Configuration) -> str:
-    """What the goal names, where that has kernels of its own for batches; empty where not."""
-    if goal.engine is None or not goal.engine.is_own or configuration.is_served:
-        return ""
-    return goal.engine.title
+    """What the goal or the way names, where that has kernels of its own for batches; else empty."""
+    engine = goal.engine or shipped_engine(configuration.compiler)
+    return "" if engine is None or not engine.is_own or configuration.is_served else engine.title
 
 
 def _held_memory(grid: _Grid, row: int, capacity_bytes: float) -> Interval:
