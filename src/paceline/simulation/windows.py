@@ -44,15 +44,17 @@ class PassByLength:
 
     def peak_bytes(self, batch: FloatArray, seq: FloatArray) -> FloatArray:
         """As `peak_memory_bytes`, each point by its length, (3, P)."""
-        points = Points(batch=batch, seq=seq)
-        near, *far = (
-            np.stack(
-                peak_memory_bytes(one.memory, points, platform=allocator_of(one.configuration))
-            )
-            for one in (self.near, self.far)
-            if one is not None
-        )
-        return np.where(self.is_far(seq), far[0], near) if far else near
+        near = _peak_bytes(self.near, batch, seq)
+        is_far = self.is_far(seq)
+        if self.far is None or not is_far.any():
+            return near
+        return np.where(is_far, _peak_bytes(self.far, batch, seq), near)
+
+
+def _peak_bytes(lowered: LoweredPass, batch: FloatArray, seq: FloatArray) -> FloatArray:
+    platform = allocator_of(lowered.configuration)
+    points = Points(batch=batch, seq=seq)
+    return np.stack(peak_memory_bytes(lowered.memory, points, platform=platform))
 
 
 #: Passes with the points at which each is asked.

@@ -163,7 +163,13 @@ def test_settings_state_a_window_in_several_ways() -> None:
             {"sliding_window": 131072, "use_sliding_window": False, "model_type": "qwen2"},
             {"sliding_window": None, "model_type": "mistral"},
             {"sliding_window": 128, "layer_types": ["full_attention", *local]},
+            {"sliding_window": 4096, "model_type": "gemma2"},
+            {"sliding_window": 4096, "model_type": "another", "text_config": "none"},
         )
     ]
     told = [None if one is None else (one.tokens, one.full_every) for one in found]
-    assert told == [(1024, 6), (4096, 4), (4096, 0), None, None, None]
+    assert told == [(1024, 6), (4096, 4), (4096, 0), None, None, None, (4096, 2), None]
+
+
+def test_a_name_that_is_no_path_states_no_window() -> None:
+    assert window_of("transformer:" + "layers=12," * 60) is None

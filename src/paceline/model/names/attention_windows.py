@@ -13,8 +13,11 @@ from paceline.model.graph.rows import Window
 from paceline.model.graph.workload import Workload
 from paceline.shipped import shipped_rows
 
-#: Types of models whose layers all have the window that their settings state.
-_ALL_LAYERS = ("mistral", "starcoder2")
+#: Of how many layers the last one sees everything where settings state a window and no rhythm, by
+#: type of model: what its configuration takes then (transformers 5.23; read 2026-11-28).
+_USUAL_RHYTHM = {
+    "mistral": 0, "starcoder2": 0, "gemma2": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4,
+}  # fmt: skip
 #: A setting file is no longer than this; of another nothing is said.
 _MOST_BYTES = 1 << 20
 
@@ -47,10 +50,13 @@ def window_in(settings: Mapping[str, Any]) -> Window | None:
 
     >>> window_in({"sliding_window": 512, "layer_types": ["sliding_attention", "full_attention"]})
     Window(tokens=512, full_every=2)
+    >>> window_in({"text_config": {"model_type": "gemma3_text", "sliding_window": 1024}})
+    Window(tokens=1024, full_every=6)
     >>> window_in({"sliding_window": 4096, "use_sliding_window": False}) is None
     True
     """
-    text = settings.get("text_config") or settings
+    inner = settings.get("text_config")
+    text = inner if isinstance(inner, dict) else settings
     tokens = text.get("sliding_window") or text.get("attention_chunk_size")
     if not isinstance(tokens, int) or text.get("use_sliding_window") is False:
         return None
@@ -63,9 +69,8 @@ def _rhythm(text: Mapping[str, Any]) -> int | None:
     types = text.get("layer_types")
     if not isinstance(types, list):
         pattern = text.get("sliding_window_pattern")
-        if pattern is None:
-            return 0 if text.get("model_type") in _ALL_LAYERS else None
-        return len(pattern) if isinstance(pattern, str) else int(pattern)
+        stated = len(pattern) if isinstance(pattern, str) else pattern
+        return stated if isinstance(stated, int) else _USUAL_RHYTHM.get(text.get("model_type", ""))
     full = [place for place, kind in enumerate(types) if str(kind).startswith("full")]
     every = full[0] + 1 if full else 0
     is_even = full == list(range(every - 1, len(types), every)) if every else True
@@ -74,8 +79,8 @@ def _rhythm(text: Mapping[str, Any]) -> int | None:
 
 def _settings_in(path: Path) -> Mapping[str, Any] | None:
     """The settings of a file, or of the config.json of a folder; None of anything else."""
-    found = path / "config.json" if path.is_dir() else path
     try:
+        found = path / "config.json" if path.is_dir() else path
         if found.suffix != ".json" or found.stat().st_size > _MOST_BYTES:
             return None
         settings = json.loads(found.read_text(encoding="utf-8"))
