@@ -15,6 +15,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import shlex
 import statistics
 import subprocess
@@ -30,7 +31,7 @@ from pages import deliver
 _TOOLS = Path(__file__).parent
 _RECORDS = Path("benchmarks/gpu_asked.jsonl")
 _BEFORE = Path("benchmarks/gpu_asked_before.jsonl")
-_JOBS = (_TOOLS / "asked.toml", _TOOLS / "asked_h100.toml")
+_JOBS = tuple(_TOOLS / name for name in ("asked.toml", "asked_h100.toml", "asked_h200.toml"))
 _FINDINGS = _TOOLS / "asked_findings.md"
 _RELEASED = Path("src/paceline/frontends/torch/torch_transformers/hf_models.json")
 Job = dict[str, Any]
@@ -58,6 +59,7 @@ def measure(jobs: Sequence[Job], python: str) -> Iterator[dict[str, Any]]:
         worker = subprocess.Popen(
             [python, str(_TOOLS / "workers" / "asked_worker.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
         )  # fmt: skip
         assert worker.stdin is not None
         assert worker.stdout is not None
@@ -190,6 +192,8 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="number of the first job")
     parser.add_argument("--gpu", help="name of the GPU that jobs will run on")
     asked = parser.parse_args()
+    own = [str(_TOOLS / "workers"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(own)  # Where models by hand are read from.
     jobs = read_jobs(asked.jobs)[asked.start :]
     if asked.what == "page":
         lines = asked.records.read_text(encoding="utf-8").splitlines()

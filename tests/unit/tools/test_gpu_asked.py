@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu.asked import page, read_jobs
@@ -29,13 +30,14 @@ def test_batch_and_length_are_those_of_the_command() -> None:
             told = dict(zip(words[::2], words[1::2], strict=True))
             assert int(told["--batch"]) == job["worker"]["batch"], job["title"]
             length = told.get("--seq") or told.get("--prompt-tokens")
-            worker = job["worker"]
-            seen = (
-                worker["seq"]
-                if "seq" in worker
-                else worker.get("patches", 0) + worker.get("text", 0)
-            )
-            assert length is None or int(length) == seen, job["title"]
+            assert length is None or int(length) == _length(job["worker"]), job["title"]
+
+
+def _length(worker: dict[str, Any]) -> int:
+    """Tokens of a sample that a worker reads; of one that hears, those that it writes."""
+    if worker.get("reads") == "pictured":
+        return int(worker["patches"] + worker["text"])
+    return int(worker["seq"] if "seq" in worker else worker["target"])
 
 
 def test_a_measured_job_stands_beside_its_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,10 @@ def _timed(step, job):
     if _is_cuda():
         peaks["allocated_bytes"] = torch.cuda.max_memory_allocated()
         peaks["reserved_bytes"] = torch.cuda.max_memory_reserved()
+    if job["kind"] == "jax-training":
+        from own_jax_models import peak_bytes
+
+        peaks["allocated_bytes"] = peaks["reserved_bytes"] = peak_bytes()
     return dict(samples_s=took_s, median_s=statistics.median(took_s), **peaks)
 
 
@@ -124,7 +128,7 @@ def _transformers(job):
         config = getattr(transformers, known.pop("class"))(**known)
     else:
         config = transformers.AutoConfig.for_model(**known)
-        if "target" in job:
+        if getattr(config, "is_encoder_decoder", False):
             config.decoder_start_token_id = 0
     made = getattr(transformers, job["model"])
     with drawn(job):
@@ -245,17 +249,37 @@ def _tuned(job):
     return model
 
 
-def seeing_training(job):
-    """A step of a model that reads one picture and words: its picture's tokens stand first."""
+def mixed_training(job):
+    """A step of a model that reads sound, boxes, or pictures and words."""
+    from asked_inputs import LOSSES
+
     model = _tuned(job)
-    size = model.config.vision_config.image_size
-    ids = torch.randint(0, 30000, (job["batch"], job["patches"] + job["text"]), device=_device())
-    ids[:, : job["patches"]] = model.config.image_token_id
-    pictures = torch.randn(job["batch"], 3, size, size, device=_device(), dtype=width_of(job))
-    labels = ids.masked_fill(ids == model.config.image_token_id, -100)
-    asked = {"input_ids": ids, "pixel_values": pictures, "labels": labels}
-    asked["token_type_ids"] = torch.zeros_like(ids)
-    return _trained(job, model, lambda: model(**asked).loss)
+    return _trained(job, model, LOSSES[job["reads"]](job, model, _device()))
+
+
+def own_training(job):
+    """A step of a model of ``own_models`` that names a class of each row."""
+    import own_models
+
+    model, example = getattr(own_models, job["name"])()
+    model = model.to(_device()).train()
+    x = example[:1].expand(job["batch"], *example.shape[1:]).contiguous().to(_device())
+    x = torch.randn_like(x) if x.is_floating_point() else torch.randint_like(x, 10_000)
+
+    def loss():
+        rows = model(x)
+        rows = (rows.movedim(1, -1) if rows.dim() == 4 else rows).flatten(0, -2)
+        labels = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+        return torch.nn.functional.cross_entropy(rows, labels)
+
+    return _trained(job, model, loss)
+
+
+def jax_training(job):
+    """A step of a model of ``own_jax_models``, compiled by XLA."""
+    from own_jax_models import step_of
+
+    return step_of(job)
 
 
 def segmenting_training(job):
@@ -269,7 +293,8 @@ def segmenting_training(job):
 
 def encoding(job):
     """A pass of a batch of texts through an encoder."""
-    model, ids = _transformers(job).eval(), _ids(job, 30000)
+    model = _transformers(job).eval()
+    ids = _ids(job, min(model.config.vocab_size, 30000))
     return _passed(lambda: model(input_ids=ids, attention_mask=torch.ones_like(ids)))
 
 
@@ -393,6 +418,8 @@ def detection_training(job):
 
     made = getattr(torchvision.models.detection, job["name"])
     model = made(weights=None, weights_backbone=None).to(_device()).train()
+    if job.get("pretrained"):
+        _frozen_below(model.backbone.body)
     corners = torch.rand(8, 2, device=_device()) * 400
     boxes = torch.cat((corners, corners + 100), 1)
     labels = torch.ones(8, dtype=torch.int64, device=_device())
@@ -402,6 +429,18 @@ def detection_training(job):
         masks = torch.ones(8, 800, 1216, dtype=torch.uint8, device=_device())
         targets = [{**one, "masks": masks} for one in targets]
     return _trained(job, model, lambda: sum(model(pictures, targets).values()))
+
+
+def _frozen_below(body):
+    """What a pretrained backbone of torchvision keeps: its norms, its stem and its first layer."""
+    from torchvision.ops import FrozenBatchNorm2d
+
+    for parent in list(body.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, torch.nn.BatchNorm2d):
+                setattr(parent, name, FrozenBatchNorm2d(layer.num_features).to(_device()))
+    for part in (body.conv1, body.layer1):
+        part.requires_grad_(False)
 
 
 def clip_training(job):
@@ -481,7 +520,9 @@ KINDS = {
     "vision-inference": vision_inference,
     "detection-training": detection_training,
     "clip-training": clip_training,
-    "seeing-training": seeing_training,
+    "mixed-training": mixed_training,
+    "own-training": own_training,
+    "jax-training": jax_training,
     "segmenting-training": segmenting_training,
     "encoding": encoding,
     "pictures-encoding": pictures_encoding,
