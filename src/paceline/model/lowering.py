@@ -42,7 +42,7 @@ from paceline.model.rewrite.attention import with_wide_softmax
 from paceline.model.rewrite.autocast import autocast, narrowed, with_narrow_weights
 from paceline.model.rewrite.checkpointing import SegmentShare, checkpointed
 from paceline.model.rewrite.draft import Draft
-from paceline.model.rewrite.freezing import EXCEPT, frozen
+from paceline.model.rewrite.freezing import EXCEPT, frozen, with_projected_prefix
 from paceline.model.rewrite.fusion import fused
 from paceline.model.rewrite.loss import with_loss
 from paceline.model.rewrite.master_weights import (
@@ -155,6 +155,13 @@ class Lifetimes:
         """Sizes at one point, (num_storages,)."""
         sizes: FloatArray = self.num_bytes @ monomials(batch, seq)[0]
         return sizes
+
+    def take(self, rows: IntArray) -> Lifetimes:
+        """Those of some storages."""
+        return replace(
+            self, num_bytes=self.num_bytes[rows], owner=self.owner[rows], birth=self.birth[rows],
+            death=self.death[rows],
+        )  # fmt: skip
 
     def is_resident(self) -> npt.NDArray[np.bool_]:
         """Whether it is there before and after every pass."""
@@ -310,6 +317,8 @@ def _retrained(
         raise InvalidInputError(
             f"lora_kind={kind} without adapters", hint="say their rank, lora_rank=16"
         )
+    if lora_rank and kind == "prefix":
+        return with_projected_prefix(program, tokens=lora_rank)
     if lora_rank:
         program = with_adapters(
             program, rank=lora_rank, patterns=lora_modules, inputs=inputs,
@@ -341,11 +350,12 @@ def _narrowed(
     if precision.activation_dtype == DType.FP32:
         return program
     narrow = kept if is_training else configuration.inference_format
-    if narrow in ("half-weights", "half-gradients"):
-        has_wide_gradients = narrow == "half-weights"
+    if narrow in ("half-weights", "half-gradients", "joined-gradients"):
         return with_master_weights(
-            program, element_bytes=activation_bytes, has_wide_gradients=has_wide_gradients
-        )
+            program, element_bytes=activation_bytes,
+            has_wide_gradients=narrow == "half-weights",
+            joins_gradients=narrow == "joined-gradients",
+        )  # fmt: skip
     if narrow == "pure":
         return narrowed(program, element_bytes=activation_bytes)
     if narrow == "narrow-autocast":
@@ -428,7 +438,7 @@ def _updated_in_backward(program: Program) -> Program:
 
 
 def _offloaded(program: Program, configuration: Configuration) -> Program:
-    if configuration.offload == "optimizer":
+    if configuration.offload in ("optimizer", "weights"):
         return with_optimizer_on_host(program)
     if configuration.offload == "activations":
         return with_activations_on_host(program)

@@ -19,6 +19,7 @@ from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
 from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
 from paceline.model.rewrite.master_weights import with_weight_format
+from paceline.parallelism.memory.last_stage import stores_of_last_stage
 from paceline.parallelism.memory.passing_weights import passing_weights
 from paceline.parallelism.memory.sharded_memory import KeptShares
 from paceline.parallelism.split import SplitShape, split
@@ -34,14 +35,33 @@ _MOST_KEPT = 128
 
 
 def can_replay(configuration: Configuration, strategy: Strategy) -> bool:
-    """Whether one pass stands for a rank: stages hold several microbatches at once.
+    """Whether one pass stands for every rank: stages hold several microbatches at once.
 
     What an optimizer on the host takes of a device in passing is not in the pass either, however
     that is said.
     """
+    return strategy.size("pp") == 1 and _is_followed(configuration, strategy)
+
+
+def can_replay_last_stage(configuration: Configuration, strategy: Strategy) -> bool:
+    """Whether one pass stands for the last stage of a pipeline, and for no other.
+
+    With 1F1B it runs each microbatch forward and backward before the next; with a single
+    microbatch whatever the schedule is.
+    """
+    schedule = strategy.schedule
+    is_alone = schedule.kind == "1f1b" or (
+        schedule.num_microbatches == 1 and schedule.num_chunks == 1
+    )
+    is_whole = strategy.sharding != "zero3" and strategy.size("fsdp") == 1
+    is_stage = strategy.size("pp") > 1 and is_alone and is_whole
+    return is_stage and _is_followed(configuration, strategy)
+
+
+def _is_followed(configuration: Configuration, strategy: Strategy) -> bool:
+    """Whether PyTorch's allocator hands out all that a rank holds."""
     offloads = strategy.offloads_optimizer or configuration.offload == "optimizer"
-    is_whole = strategy.size("pp") == 1 and not offloads
-    return is_whole and configuration.platform in _CACHING
+    return configuration.platform in _CACHING and not offloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +72,14 @@ class ReplayedRank:
         peak_bytes: Segments, library workspaces and the driver's context, where there is room.
         fits: Whether the pass runs through in the memory that is there; segments that are free are
             given back first.
-        held_frac: Segments over live blocks, in the memory that is there.
+        held_bytes: Segments in the memory that is there.
+        beside_bytes: Of those, what they have beside the most that is live.
     """
 
     peak_bytes: float
     fits: bool
-    held_frac: float
+    held_bytes: float
+    beside_bytes: float
 
 
 @lru_cache(maxsize=_MOST_KEPT)
@@ -66,12 +88,12 @@ def replayed_rank(
     capacity_bytes: float = math.inf, varies: bool = False, wraps_each: bool = False,
     flat_states: bool = False,
 ) -> ReplayedRank:  # fmt: skip
-    """One pass of one rank, allocation by allocation.
+    """One pass of one rank, allocation by allocation; of a pipeline, of a rank of its last stage.
 
     Args:
         graph: One pass.
         configuration: How a rank runs it.
-        strategy: One that `can_replay`.
+        strategy: One that `can_replay`, or of which that is so of the last stage.
         batch: Items per rank and microbatch.
         seq: Sequence length.
         capacity_bytes: Memory of a device.
@@ -92,13 +114,17 @@ def replayed_rank(
     sharding: Sharding = "zero3" if fsdp > 1 else strategy.sharding
     shards = (fsdp if fsdp > 1 else strategy.size("dp") * strategy.size("ep")) * context
     program = rewritten(split(graph, SplitShape.of(strategy)).graph, with_weight_format(graph, how))
-    lived = _shared(program, KeptShares.of(shards, sharding))
+    kept = KeptShares.of(shards, sharding)
+    lived = _shared(program, kept.on_host() if how.offload == "weights" else kept)
     added = process_memory(how.platform)
     around_bytes = added.workspace_bytes + added.context_mid_bytes
     streams = _streams(program, sharding)
     if sharding == "zero3":
         passing = passing_weights(program, how, wraps_each=wraps_each)
         lived, streams = passing.beside(lived, streams)
+    if strategy.size("pp") > 1:
+        rows = stores_of_last_stage(program, strategy.size("pp"))
+        lived, streams = lived.take(rows), [streams[row] for row in rows.tolist()]
     played = partial(
         replay, lived, batch=batch, seq=seq, varies=varies, streams=streams,
         flat_states=flat_states,
@@ -108,8 +134,10 @@ def replayed_rank(
     held, room_bytes = free, capacity_bytes - around_bytes
     if peak_bytes > capacity_bytes:
         held = played(capacity_bytes=room_bytes)
-    held_frac = held.reserved_bytes / max(held.allocated_bytes, 1.0)
-    return ReplayedRank(peak_bytes=peak_bytes, fits=held.fits, held_frac=held_frac)
+    return ReplayedRank(
+        peak_bytes=peak_bytes, fits=held.fits, held_bytes=held.reserved_bytes,
+        beside_bytes=held.reserved_bytes - held.allocated_bytes,
+    )  # fmt: skip
 
 
 def _streams(program: Program, sharding: Sharding) -> list[int]:

@@ -15,7 +15,12 @@ import math
 import numpy as np
 
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, quantile_bytes
-from paceline.parallelism.replayed import ReplayedRank, can_replay, replayed_rank
+from paceline.parallelism.replayed import (
+    ReplayedRank,
+    can_replay,
+    can_replay_last_stage,
+    replayed_rank,
+)
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planfile import Interval
@@ -101,10 +106,12 @@ def held_factor(
         varies: Whether shorter sequences come before one of the job's length.
 
     Returns:
-        One where nothing is replayed, and where the replay finds no room.
+        One where nothing is replayed, and where the replay finds no room. Of stages the last one is
+        replayed: no less than one, as others may be fuller.
     """
-    is_open = job.workload.task == "train" and can_replay(job.how, job.strategy)
-    if kind == "allocated" or not is_open:
+    is_stage = can_replay_last_stage(job.how, job.strategy)
+    is_open = is_stage or can_replay(job.how, job.strategy)
+    if kind == "allocated" or job.workload.task != "train" or not is_open:
         return 1.0
     replayed = _replayed(job, capacity_bytes, varies=varies)
     if not replayed.fits:
@@ -113,7 +120,9 @@ def held_factor(
         memory_of_kind(process_bytes, one, platform=job.how.platform, joined_bytes=joined_bytes)
         for one in ("allocated", "reserved", kind)
     )
-    return (live * replayed.held_frac + shown - reserved) / shown
+    if is_stage:
+        return max((replayed.held_bytes + shown - reserved) / shown, 1.0)
+    return (live + replayed.beside_bytes + shown - reserved) / shown
 
 
 def _replayed(job: Job, capacity_bytes: float, *, varies: bool) -> ReplayedRank:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from paceline.model.graph.costs import Configuration, LoweredPass
@@ -9,6 +11,7 @@ from paceline.model.graph.graph import OpKind, Owner, Phase
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.model.rewrite.master_weights import LARGE_MODEL_PARAMETERS, kept_format
+from warm_workers import WORKERS
 
 HALF = Configuration(training_format="half-weights", optimizer_kernel="fused")
 
@@ -37,7 +40,7 @@ def test_a_parameter_takes_two_and_four_and_four_and_its_states(model: str) -> N
 
 @pytest.mark.parametrize("model", ["gpt2", "llama-3-8b"])
 def test_narrow_gradients_are_widened_all_at_once_by_the_update(model: str) -> None:
-    """Two bytes until then and six while it runs (DeepSpeed, runtime/zero/stage_1_and_2.py)."""
+    """Two bytes until then and six while it runs (ColossalAI, low_level_optim.py, `step`)."""
     kept = Configuration(training_format="half-gradients", optimizer_kernel="fused")
     narrow, wide = (lower(graph_of(model), how) for how in (kept, HALF))
     count = narrow.num_parameters
@@ -46,6 +49,16 @@ def test_narrow_gradients_are_widened_all_at_once_by_the_update(model: str) -> N
     at_update = narrow.costs.phase[narrow.costs.order[narrow.memory.op]] == Phase.OPTIMIZER
     assert narrow.memory.by_owner[at_update, Owner.WORKSPACE, 0].max() == 4 * count
     assert narrow.memory.by_owner[~at_update, Owner.WORKSPACE, 0].max(initial=0) < count
+
+
+def test_gradients_that_are_joined_are_there_twice_when_they_are_widened() -> None:
+    """DeepSpeed's ``flatten(averaged_gradients).to(float32)``, run as it is written."""
+    joined = Configuration(training_format="joined-gradients", optimizer_kernel="fused")
+    told = lower(graph_of("gpt2"), joined)
+    at_update = told.costs.phase[told.costs.order[told.memory.op]] == Phase.OPTIMIZER
+    workspace = told.memory.by_owner[at_update, Owner.WORKSPACE, 0].max()
+    alive = WORKERS.run_script(Path(__file__).parent / "joined_gradients.py").stdout
+    assert float(alive) == 2 + workspace / told.num_parameters == 8
 
 
 def test_half_of_narrow_gradients_is_not_sent_again() -> None:

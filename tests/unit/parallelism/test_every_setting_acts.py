@@ -53,12 +53,19 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "frozen": [{"frozen": ("except:norm",)}],
     "lora_rank": [{"lora_rank": 8}],
     "lora_modules": [{"lora_rank": 8, "lora_modules": ("*.q_proj", "*.attn", "*.q", "*.to_q")}],
-    "lora_kind": [{"lora_kind": kind, "lora_rank": 8} for kind in ("dora", "loha")],
+    "lora_kind": [{"lora_kind": kind, "lora_rank": 8} for kind in ("dora", "loha", "prefix")],
     "num_adapters": [{"num_adapters": 4, "lora_rank": 8, "is_served": True}],
-    "offload": [{"offload": name} for name in ("optimizer", "activations")],
+    "offload": [{"offload": name} for name in ("optimizer", "weights", "activations")],
     "training_format": [
         {"training_format": n}
-        for n in ("autocast", "half-weights", "half-gradients", "pure", "narrow-autocast")
+        for n in (
+            "autocast",
+            "half-weights",
+            "half-gradients",
+            "joined-gradients",
+            "pure",
+            "narrow-autocast",
+        )
     ],
     "inference_format": [{"inference_format": "autocast"}],
     "accumulates": [{"accumulates": True}],

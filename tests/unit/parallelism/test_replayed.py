@@ -10,7 +10,7 @@ import pytest
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lifetimes
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.replayed import can_replay, replayed_rank
+from paceline.parallelism.replayed import can_replay, can_replay_last_stage, replayed_rank
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.memory.allocator import replay
 from paceline.prediction.memory.peak import process_memory
@@ -74,3 +74,26 @@ def test_stages_and_hosts_are_not_replayed() -> None:
     on_host = replace(HOW, offload="optimizer")
     assert not can_replay(on_host, Strategy.parse("dp8+zero3"))
     assert not can_replay(Configuration(platform="cpu"), Strategy.parse("dp8"))
+
+
+def test_the_last_stage_is_followed_where_it_has_one_microbatch_in_flight() -> None:
+    for text, expected in (
+        ("pp2@1f1b/mb8", True), ("pp2.dp2@1f1b/mb8+zero1", True), ("pp2@gpipe/mb1", True),
+        ("pp2@gpipe/mb8", False), ("pp2@interleaved2/mb8", False), ("dp2", False),
+    ):  # fmt: skip
+        assert can_replay_last_stage(HOW, Strategy.parse(text)) == expected
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b"])
+def test_stages_share_layers_and_the_last_has_the_head(model: str) -> None:
+    """A stage more is some layers less, and what the logits take stays."""
+    peaks = [peak_bytes(model, text) for text in ("dp1", "pp2@1f1b/mb1", "pp4@1f1b/mb1")]
+    assert peaks[2] < peaks[1] < peaks[0]
+    assert peaks[0] - peaks[1] > 1.4 * (peaks[1] - peaks[2])
+    table = load_workload(model).passes[0].graph.storages.elements[:, 0].max()
+    assert peaks[2] > 12 * table
+
+
+def test_more_microbatches_leave_the_last_stage_its_gradients_alone() -> None:
+    one, many = (peak_bytes("gpt2", f"pp2@1f1b/mb{count}") for count in (1, 8))
+    assert one <= many == peak_bytes("gpt2", "pp2@1f1b/mb16")

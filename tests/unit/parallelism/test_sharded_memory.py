@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,26 @@ def test_the_figures_of_the_zero_paper(sharding, expected_gb) -> None:
 def test_zero3_adds_only_the_gathered_blocks_to_the_paper() -> None:
     found = 120e9 - saved_bytes(paper(), 64, "zero3")
     assert float(found[0]) / 1e9 == pytest.approx(1.9 + 15 / 16, abs=0.05)
+
+
+def test_shares_on_the_host_leave_the_gathered_blocks_alone() -> None:
+    """The paper's 15 GB of weights: two of 32 blocks, however many ranks; and no gradients."""
+    for num_ranks in (8, 64):
+        found = 120e9 - saved_bytes(replace(paper(), shares_on_host=True), num_ranks, "zero3")
+        states = 90e9 / num_ranks
+        assert float(found[0]) == pytest.approx(states + 15e9 / 16)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_offloaded_weights_are_what_ranks_split_and_nothing_else(sharding) -> None:
+    """`offload=weights` of a rank that keeps all is `offload=optimizer`."""
+    of = {}
+    for what in ("optimizer", "weights"):
+        _, found = moments("gpt2", offload=what)
+        of[what] = found.whole.max(axis=0) - saved_bytes(found, 8, sharding)
+    assert (of["weights"] <= of["optimizer"]).all()
+    if sharding != "zero2":
+        assert ((of["weights"] < of["optimizer"]) == (sharding == "zero3")).all()
 
 
 def test_gradients_kept_until_the_last_microbatch_are_whole_but_in_the_update() -> None:

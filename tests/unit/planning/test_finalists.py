@@ -25,7 +25,7 @@ from paceline.planning.search.selection import select
 
 CATALOG = load_catalog()
 TODAY = date(2026, 11, 20)
-_FITS = ReplayedRank(peak_bytes=0.0, fits=True, held_frac=1.0)
+_FITS = ReplayedRank(peak_bytes=0.0, fits=True, held_bytes=0.0, beside_bytes=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -236,7 +236,7 @@ def test_deepspeed_gathers_gradients_in_buffers_and_keeps_masters() -> None:
     through = reading(framework="HF Trainer + DeepSpeed", **tuned).configuration
     buffers = [one.gradient_buffers for one in (alone, beside, through)]
     assert buffers == [500_000_000, 400_000_000, 0]
-    assert alone.training_format == beside.training_format == "half-gradients"
+    assert alone.training_format == beside.training_format == "joined-gradients"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_deepspeed_gathers_gradients_in_buffers_and_keeps_masters() -> None:
     [
         ("ColossalAI (ColossalChat)", "bf16 or fp16 mixed", "half-gradients", "wide"),
         ("PyTorch Lightning, colossalai (chunked ZeRO-3)", "fp16 mixed", "half-gradients", "plain"),
-        ("PyTorch Lightning, deepspeed (zero3)", "fp16 mixed", "half-gradients", "plain"),
+        ("PyTorch Lightning, deepspeed (zero3)", "fp16 mixed", "joined-gradients", "plain"),
         ("LitGPT (PyTorch)", "bf16", "pure", "wide"),
         ("LitGPT (PyTorch)", "bf16-mixed", "autocast", "wide"),
     ],
@@ -412,7 +412,7 @@ def test_deepspeed_keeps_fp32_masters_wherever_a_row_names_it() -> None:
     alone = reading(**said, n_gpus="8", parallelism="DDP")
     shared = reading(**said, n_gpus="8", parallelism="DeepSpeed ZeRO-3")
     assert alone.configuration.training_format == "pure"
-    assert shared.configuration.training_format == "half-gradients"
+    assert shared.configuration.training_format == "joined-gradients"
 
 
 def test_named_texts_are_no_longer_than_their_longest() -> None:

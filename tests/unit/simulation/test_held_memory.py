@@ -98,7 +98,7 @@ def test_what_sums_refuse_is_told_as_they_have_it() -> None:
 @pytest.mark.parametrize(
     "job",
     [
-        job_of("gpt2", task="infer"), job_of("gpt2", "pp2.dp4"),
+        job_of("gpt2", task="infer"), job_of("gpt2", "pp2.dp4@gpipe/mb8"),
         job_of("resnet50", platform="cpu"), job_of("resnet50", "dp8+zero1+offload"),
     ],
     ids=["inference", "stages", "processor", "states on the host"],
@@ -108,8 +108,19 @@ def test_what_one_pass_does_not_stand_for_is_not_replayed(job: Job) -> None:
 
 
 def test_live_blocks_are_what_they_are_and_communicators_are_no_segments() -> None:
+    """Of a process of the job's own size: what a replay has beside live blocks is its own bytes."""
     job = job_of("gpt2", "dp1+recompute-block")
-    alone, joined = (held_factor(job, 10 * GB, joined_bytes=one) for one in (0.0, GB))
-    assert held_factor(job, 10 * GB, kind="allocated") == 1.0
-    assert (joined - 1.0) * 10 * GB < (alone - 1.0) * 10 * GB
-    assert held_factor(job, 10 * GB, kind="reserved") > alone > 1.0
+    own = simulate([job], [Machine.of(H100)]).memory_interval_bytes().mid
+    alone, joined = (held_factor(job, own + one, joined_bytes=one) for one in (0.0, GB))
+    assert held_factor(job, own, kind="allocated") == 1.0
+    assert (joined - 1.0) * (own + GB) == pytest.approx((alone - 1.0) * own)
+    assert held_factor(job, own, kind="reserved") > alone > 1.0
+
+
+def test_what_a_replay_lacks_leaves_no_segments_of_its_own() -> None:
+    """A process with live blocks that no replay has holds as many bytes beside them."""
+    job = job_of("gpt2", "dp1+recompute-block")
+    own = simulate([job], [Machine.of(H100)]).memory_interval_bytes().mid
+    beside = [(held_factor(job, size) - 1.0) * size for size in (own, own + GB)]
+    usual = process_memory("cuda").fragmentation_mid_frac * GB
+    assert beside[0] - beside[1] == pytest.approx(usual, rel=0.1)

@@ -432,7 +432,7 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     if question.takes_largest:
         chance = chance_text(grid.goal.memory_confidence)
         yield f"the largest batch that fits at a chance of {chance}, within 1 %"
-    if "offload=optimizer" in question.rewrite:
+    if any(f"offload={what}" in question.rewrite for what in ("optimizer", "weights")):
         yield "the update on the host ends with its copies"
     if question.sharding not in UNSTATED_SHARDINGS:
         yield f"devices share the training state ({question.sharding})"

@@ -24,16 +24,19 @@ OptimizerKernel = Literal["plain", "foreach", "fused"]
 EngineKernels = Literal["tuned", "early", "portable"]
 CacheFormat = Literal["usual", "wide", "fp8"]
 NarrowFormat = Literal["autocast", "pure"]
-KeptFormat = Literal["autocast", "narrow-autocast", "half-weights", "half-gradients", "pure"]
+KeptFormat = Literal[
+    "autocast", "narrow-autocast", "half-weights", "half-gradients", "joined-gradients", "pure"
+]
 TrainingFormat = Literal[
-    "usual", "autocast", "narrow-autocast", "half-weights", "half-gradients", "pure"
+    "usual", "autocast", "narrow-autocast", "half-weights", "half-gradients", "joined-gradients",
+    "pure"
 ]  # fmt: skip
 Loss = Literal[
     "plain", "wide", "shifted", "wide-shifted", "fused", "fused-wide", "fused-shifted",
     "fused-wide-shifted", "chunked", "recomputed",
 ]  # fmt: skip
 AdapterInputs = Literal["shared", "cast", "dropped"]
-AdapterKind = Literal["lora", "dora", "loha"]
+AdapterKind = Literal["lora", "dora", "loha", "prefix"]
 CheckpointInputs = Literal["freed", "kept"]
 FrozenProducts = Literal["widened", "kept", "cast", "held"]
 TableUpdates = Literal["as-written", "dense", "sparse", "fused"]
@@ -68,14 +71,17 @@ class Configuration:
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
         lora_kind: Plain adapters (``lora``), such that learn the length of each column of the
             weight beside its direction (``dora``), or such that add a matrix of the weight's shape
-            made of two pairs of factors (``loha``).
+            made of two pairs of factors (``loha``); or, on no product, so many virtual tokens as
+            the rank before every sequence, whose keys and values a network makes (``prefix``).
         num_adapters: Adapters of that rank that an engine holds on a device, each request with one.
-        offload: What lives in host memory between uses.
+        offload: What lives in host memory between uses; with ``weights`` a rank's shares of weights
+            and gradients as well as the ``optimizer``, where ranks split them.
         training_format: In a narrow precision, whether weights, gradients and state stay FP32 and
             passes read narrow copies (``autocast``), weights, gradients and state are narrow under
             autocast, which still widens norms (``narrow-autocast``), weights are narrow with FP32
             masters beside the optimizer's state, and gradients FP32 (``half-weights``) or narrow
-            until the update widens them all (``half-gradients``), or everything is narrow
+            until the update widens them all (``half-gradients``), which ``joined-gradients`` joins
+            in one narrow tensor before, or everything is narrow
             (``pure``); the ``usual`` one follows the size of the model, see `kept_format`.
         inference_format: The same of inference, where everything is narrow unless FP32 weights are
             cast on every pass (``autocast``).
@@ -144,7 +150,7 @@ class Configuration:
     lora_modules: tuple[str, ...] = ()
     lora_kind: AdapterKind = "lora"
     num_adapters: int = 0
-    offload: Literal["none", "optimizer", "activations"] = "none"
+    offload: Literal["none", "optimizer", "weights", "activations"] = "none"
     training_format: TrainingFormat = "usual"
     inference_format: NarrowFormat = "pure"
     accumulates: bool = False

@@ -41,21 +41,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.columns import join_tables
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import AdapterInputs, AdapterKind
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant, multiply
-from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program
+from paceline.model.graph.program import BoolArray, Program
 from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
 from paceline.model.rewrite.freezing import (
-    Updates,
     matches,
     stays_trained,
     updates_of,
+    with_updates_of,
     without_gradients,
 )
-from paceline.model.rewrite.optimizer import optimizer_by_variant
 from paceline.values import dataclass
 
 
@@ -137,7 +135,7 @@ def with_adapters(
         _draft_conversions(draft, layers, seen, inputs, width_ratio)
     is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable & ~whole
     adapted = _with_fixed_formats(draft.joined(), copies)
-    adapted = _updated(adapted, np.concatenate(new), np.concatenate(made))
+    adapted = with_updates_of(adapted, np.concatenate(new), np.concatenate(made))
     is_base = np.pad(is_base, (0, len(adapted.stores) - len(is_base)))
     is_base[len(whole) : len(whole) + whole.sum()] = True
     return without_gradients(adapted.ordered(), is_base)
@@ -533,48 +531,3 @@ def _draft_conversions(
     if inputs == "dropped":
         moved(layers.op, 0.06, seen, deep, 2.0)
         moved(layers.to_weight, 0.05, layers.upstream, deep, scale)
-
-
-def _updated(program: Program, parameters: IntArray, gradients: IntArray) -> Program:
-    """The (first) optimizer op also updates new parameters, and keeps state for them."""
-    op = int(np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER)[0])
-    old = updates_of(program, op)
-    num_states = optimizer_by_variant(int(program.ops.variant[op])).states_per_element
-    draft = Draft(program)
-    width = program.stores.element_bytes[old.state[0]] if old.state.size else np.zeros(0)
-    states = [
-        draft.states(program.stores.elements[parameters], element_bytes=float(width[n]))
-        for n in range(num_states)
-    ]
-    program = draft.joined()
-    joined = Updates(
-        op=old.op,
-        parameter=np.concatenate((old.parameter, parameters)),
-        gradient=np.concatenate((old.gradient, gradients)),
-        state=np.concatenate((old.state, np.stack(states, axis=1)))
-        if states
-        else np.zeros((len(old.parameter) + len(parameters), 0), dtype=np.int64),
-    )
-    return _with_update(program, op, joined)
-
-
-def _with_update(program: Program, op: int, one: Updates) -> Program:
-    state = one.state.T.ravel()
-    read = np.concatenate((one.parameter, one.gradient, state))
-    written = np.concatenate((one.parameter, state))
-    death = program.stores.death.copy()
-    death[one.gradient] = OUTLIVES
-    return replace(
-        program,
-        reads=join_tables(program.reads.kept(program.reads.op != op), _touching(program, op, read)),
-        writes=join_tables(
-            program.writes.kept(program.writes.op != op), _touching(program, op, written)
-        ),
-        stores=replace(program.stores, death=death),
-    )
-
-
-def _touching(program: Program, op: int, storages: IntArray) -> Accesses:
-    return Accesses(
-        op=np.full(len(storages), op), storage=storages, elements=program.stores.elements[storages]
-    )

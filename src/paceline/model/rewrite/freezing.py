@@ -1,4 +1,4 @@
-"""Freeze modules: no gradients for their parameters, no work and no memory that only those needed.
+"""Freeze modules, or all beside a prefix: no gradients, nor work and memory that only those need.
 
 A backward op stays if something it writes is still needed: a gradient of a trainable parameter, or
 what a needed op reads. Activations that were kept only for removed ops die in the forward pass.
@@ -12,11 +12,15 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from paceline.columns import join_tables
 from paceline.errors import InvalidInputError
 from paceline.model.graph.distinct import among
-from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
-from paceline.model.graph.program import OUTLIVES, BoolArray, Program
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
+from paceline.model.graph.polynomial import constant
+from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program
 from paceline.model.ops.registry import kinds_where
+from paceline.model.rewrite.draft import Draft, matmul_dims
+from paceline.model.rewrite.optimizer import optimizer_by_variant
 from paceline.values import dataclass
 
 #: Before a pattern of what stays trained.
@@ -314,3 +318,185 @@ def _needed(program: Program, gone: BoolArray) -> BoolArray:
         for storage in reads[op]:
             wanted[storage] = True
     return needed
+
+
+def with_updates_of(program: Program, parameters: IntArray, gradients: IntArray) -> Program:
+    """The (first) optimizer op also updates new parameters, and keeps state for them."""
+    op = int(np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER)[0])
+    old = updates_of(program, op)
+    num_states = optimizer_by_variant(int(program.ops.variant[op])).states_per_element
+    draft = Draft(program)
+    width = program.stores.element_bytes[old.state[0]] if old.state.size else np.zeros(0)
+    states = [
+        draft.states(program.stores.elements[parameters], element_bytes=float(width[n]))
+        for n in range(num_states)
+    ]
+    program = draft.joined()
+    joined = Updates(
+        op=old.op,
+        parameter=np.concatenate((old.parameter, parameters)),
+        gradient=np.concatenate((old.gradient, gradients)),
+        state=np.concatenate((old.state, np.stack(states, axis=1)))
+        if states
+        else np.zeros((len(old.parameter) + len(parameters), 0), dtype=np.int64),
+    )
+    return _with_update(program, op, joined)
+
+
+def _with_update(program: Program, op: int, one: Updates) -> Program:
+    state = one.state.T.ravel()
+    read = np.concatenate((one.parameter, one.gradient, state))
+    written = np.concatenate((one.parameter, state))
+    death = program.stores.death.copy()
+    death[one.gradient] = OUTLIVES
+    return replace(
+        program,
+        reads=join_tables(program.reads.kept(program.reads.op != op), _touching(program, op, read)),
+        writes=join_tables(
+            program.writes.kept(program.writes.op != op), _touching(program, op, written)
+        ),
+        stores=replace(program.stores, death=death),
+    )
+
+
+def _touching(program: Program, op: int, storages: IntArray) -> Accesses:
+    return Accesses(
+        op=np.full(len(storages), op), storage=storages, elements=program.stores.elements[storages]
+    )
+
+
+def with_projected_prefix(program: Program, *, tokens: int) -> Program:
+    """``program`` with a prefix of so many virtual tokens, and everything else frozen.
+
+    What attention reads of them is not counted: a few keys beside those of a sequence.
+
+    Each layer's attention sees these before a sequence. Two dense layers, the first as wide as the
+    model, make keys and values of all layers from a table of one row for each: a billion parameters
+    at a width of 4,096 and 28 layers, however few tokens.
+
+    Args:
+        program: Of a training step, attention as one op; ordered.
+        tokens: Rows of the prefix.
+
+    Source:
+        huggingface/peft 0.21.2, tuners/prefix_tuning/model.py, ``PrefixEncoder`` with
+        ``prefix_projection`` (read 2026-11-28); the same of P-tuning v2 in THUDM/ChatGLM-6B,
+        modeling_chatglm.py.
+
+    Raises:
+        InvalidInputError: The model has no attention whose backward pass is one op.
+    """
+    attends, returns = (
+        np.flatnonzero(program.ops.kind == kind)
+        for kind in (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
+    )
+    if not attends.size or not returns.size:
+        raise InvalidInputError(
+            "a prefix needs layers of attention, and this model has none that is one op",
+            hint="take --rewrite lora_rank=16 instead",
+        )
+    sizes = _Sizes.of(program, attends, tokens)
+    draft, is_base = Draft(program), program.stores.owner == Owner.PARAMETER
+    elements = np.concatenate((sizes.table, sizes.first, sizes.second))
+    parameters, gradients = draft.parameters(elements), draft.gradients(elements)
+    hidden = _draft_forward(draft, attends, parameters, sizes)
+    _draft_backward(draft, returns, (parameters, gradients, hidden), sizes)
+    adapted = with_updates_of(draft.joined(), parameters, gradients)
+    is_base = np.pad(is_base & program.stores.is_trainable, (0, len(adapted.stores) - len(is_base)))
+    return without_gradients(adapted.ordered(), is_base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Sizes:
+    """Of a prefix for L layers; the second dense layer is told by what it makes of each.
+
+    Attributes:
+        tokens: Rows of the table, (1, 9).
+        width: Of the model, (1, 9).
+        keys: Elements of a token's key and value in each layer, (L, 9).
+        table: Elements of the table, (1, 9).
+        first: Of the first dense layer with its bias, (1, 9).
+        second: Of the second, (L, 9).
+        made: Keys and values of all tokens, (L, 9).
+    """
+
+    tokens: FloatArray
+    width: FloatArray
+    keys: FloatArray
+    table: FloatArray
+    first: FloatArray
+    second: FloatArray
+    made: FloatArray
+
+    @classmethod
+    def of(cls, program: Program, attends: IntArray, tokens: int) -> _Sizes:
+        """As wide as what the last product reads of each token."""
+        products = (program.ops.kind == OpKind.MATMUL) & (program.ops.phase == Phase.FORWARD)
+        width = float(program.dims[program.ops.dims[np.flatnonzero(products)[-1]], 3, 0])
+        dims = program.dims[program.ops.dims[attends]][:, :, 0]
+        keys = 2.0 * dims[:, 2] * dims[:, 5]
+        return cls(
+            tokens=_alone(tokens), width=_alone(width), keys=constant(keys),
+            table=_alone(tokens * width), first=_alone((width + 1.0) * width),
+            second=constant((width + 1.0) * keys), made=constant(tokens * keys),
+        )  # fmt: skip
+
+    def repeated(self, one: FloatArray) -> FloatArray:
+        """The same for each layer."""
+        return np.repeat(one, len(self.keys), axis=0)
+
+
+def _alone(size: float) -> FloatArray:
+    return constant(np.array([size]))
+
+
+def _draft_forward(
+    draft: Draft, attends: IntArray, parameters: IntArray, sizes: _Sizes
+) -> IntArray:
+    """Keys and values of each layer before it attends; what the first dense layer makes."""
+    one, every = _alone(1.0), np.zeros_like(attends)
+    hidden = draft.stores(sizes.table, is_wide=False)
+    prefix = draft.stores(sizes.made, is_wide=False)
+    draft.ops(
+        OpKind.MATMUL, np.zeros(1, dtype=np.int64), -0.1,
+        dims=matmul_dims(one, sizes.tokens, sizes.width, sizes.width),
+        reads=[(parameters[:1], sizes.table), (parameters[1:2], sizes.first)],
+        writes=[(hidden, sizes.table)],
+    )  # fmt: skip
+    once, tokens, width = map(sizes.repeated, (one, sizes.tokens, sizes.width))
+    dims = matmul_dims(once, tokens, sizes.keys, width)
+    draft.ops(
+        OpKind.MATMUL, attends, -0.1, dims=dims,
+        reads=[(hidden[every], sizes.repeated(sizes.table)), (parameters[2:], sizes.second)],
+        writes=[(prefix, sizes.made)],
+    )  # fmt: skip
+    return hidden
+
+
+def _draft_backward(
+    draft: Draft, returns: IntArray, stores: tuple[IntArray, IntArray, IntArray], sizes: _Sizes
+) -> None:
+    """Gradients of what each layer was given; then those of the first dense layer and the table."""
+    parameters, gradients, hidden = stores
+    one, every = _alone(1.0), np.zeros_like(returns)
+    tokens, width = sizes.repeated(sizes.tokens), sizes.repeated(sizes.width)
+    to_hidden, table = draft.stores(sizes.table, is_wide=False), sizes.repeated(sizes.table)
+    seen = (draft.program.written(returns, 1), sizes.made)
+    draft.ops(
+        OpKind.MATMUL, returns, 0.1,
+        dims=matmul_dims(sizes.repeated(one), width, sizes.keys, tokens),
+        reads=[(hidden[every], table), seen], writes=[(gradients[2:], sizes.second)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, returns, 0.2,
+        dims=matmul_dims(sizes.repeated(one), tokens, width, sizes.keys),
+        reads=[seen, (parameters[2:], sizes.second)], writes=[(to_hidden[every], table)],
+    )  # fmt: skip
+    for offset, result, size in ((0.3, gradients[1:2], sizes.first),
+                                 (0.4, gradients[:1], sizes.table)):  # fmt: skip
+        draft.ops(
+            OpKind.MATMUL, returns[-1:], offset,
+            dims=matmul_dims(one, sizes.width, sizes.width, sizes.tokens),
+            reads=[(to_hidden, sizes.table), (parameters[1:2], sizes.first)],
+            writes=[(result, size)],
+        )  # fmt: skip

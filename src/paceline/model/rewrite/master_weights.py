@@ -76,8 +76,9 @@ def sent_gradient_frac(program: Program, configuration: Configuration) -> float:
 
 
 def with_master_weights(
-    program: Program, *, element_bytes: float, has_wide_gradients: bool = True
-) -> Program:
+    program: Program, *, element_bytes: float, has_wide_gradients: bool = True,
+    joins_gradients: bool = False,
+) -> Program:  # fmt: skip
     """``program`` on narrow weights, with FP32 gradients, optimizer state and master weights.
 
     An update reads and writes the masters, and writes the narrow weights too. Parameters that are
@@ -88,16 +89,17 @@ def with_master_weights(
         element_bytes: Of weights and activations.
         has_wide_gradients: Whether gradients are kept in FP32 as they are made, rather than narrow
             until the update, which widens all of its own before it begins.
+        joins_gradients: Whether narrow ones are joined in one tensor first, which is widened.
 
     Source (narrow gradients):
-        deepspeedai/DeepSpeed, runtime/zero/stage_1_and_2.py, `step`: ``averaged_gradients`` of a
-        group are flattened and widened at once, before its update; what joins them in their own
-        format is not counted (read 2026-11-28).
+        deepspeedai/DeepSpeed 0.18.2, runtime/zero/stage_1_and_2.py, `step`, and stage3.py,
+        `_prepare_fp32_grad_for_sub_group`: ``self.flatten(self.averaged_gradients[...]).to(...)``,
+        before gradients are freed (read 2026-11-28).
     """
     narrow = narrowed(program, element_bytes=element_bytes)
     narrow = _with_wide_states(program, narrow, of_gradients=has_wide_gradients)
     if not has_wide_gradients:
-        narrow = _with_gradients_widened(narrow)
+        narrow = _with_gradients_widened(narrow, element_bytes if joins_gradients else 0.0)
     is_updated, copy = _updated_parameters(narrow)
     if not is_updated.any():
         return narrow
@@ -120,14 +122,19 @@ def with_master_weights(
     )
 
 
-def _with_gradients_widened(program: Program) -> Program:
-    """An FP32 copy of each gradient while the update that reads it runs."""
+def _with_gradients_widened(program: Program, joined_bytes: float) -> Program:
+    """An FP32 copy of each gradient while the update that reads it runs.
+
+    Args:
+        program: With narrow gradients.
+        joined_bytes: Of each element, what the tensor has that gradients are joined in before.
+    """
     draft = Draft(program)
     copies, ops = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for op in np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist():
         gradient = updates_of(program, op).gradient
         size = program.stores.elements[gradient]
-        copies.append(draft.workspaces(size, element_bytes=_FP32_BYTES))
+        copies.append(draft.workspaces(size, element_bytes=_FP32_BYTES + joined_bytes))
         ops.append(np.full(len(gradient), op))
     joined, copy = draft.joined(), np.concatenate(copies)
     birth, death = joined.stores.birth.copy(), joined.stores.death.copy()

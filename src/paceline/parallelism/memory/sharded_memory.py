@@ -55,6 +55,7 @@ class PeakMoments:
         all_gradients: Of every parameter, which no moment need have at once.
         is_update: Which moments are the optimizer's, (M,); None where nobody says.
         gathered: What is whole at each of them where ranks split weights; None where nobody says.
+        shares_on_host: Whether shares of weights and gradients that ranks split are on the host.
     """
 
     whole: FloatArray
@@ -66,6 +67,7 @@ class PeakMoments:
     all_gradients: float = 0.0
     is_update: npt.NDArray[np.bool_] | None = None
     gathered: GatheredShares | None = None
+    shares_on_host: bool = False
 
     def at(self, points: IntArray) -> PeakMoments:
         """The same at some points, (M, len(points)) each."""
@@ -120,6 +122,7 @@ def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
         all_gradients=0.0 if goes else float(lowered.gradient_ready[:, 1].sum()),
         is_update=is_update,
         gathered=lowered.memory.gathered,
+        shares_on_host=lowered.configuration.offload == "weights",
     )
 
 
@@ -193,6 +196,19 @@ class KeptShares:
         """Those of some ranks."""
         return take_rows(self, rows, alike=("wraps_each", "stays_bytes"))
 
+    def on_host(self) -> KeptShares:
+        """With shares of weights and gradients in host memory, of what ranks split.
+
+        Source: deepspeedai/DeepSpeed 0.18.2, runtime/zero/partition_parameters.py (``ds_tensor`` is
+            made on ``remote_device``, the host's, and gathered from there) and stage3.py
+            (``__param_id_to_grad_partition`` on the device of ``offload_optimizer``; read
+            2026-11-28).
+        """
+        weights, gradients = (
+            np.where(share < 1.0, 0.0, share) for share in (self.parameter, self.gradient)
+        )
+        return replace(self, parameter=weights, gradient=gradients)
+
     @classmethod
     def of(
         cls, num_ranks: npt.ArrayLike, sharding: Sharding, profile: TrainingProfile | None = None
@@ -218,6 +234,7 @@ def live_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:
         moments: Of a rank that keeps all of it.
         kept: Its shares, of one or of P ranks.
     """
+    kept = kept.on_host() if moments.shares_on_host else kept
     weights, gradients = moments.whole_shares(wraps_each=kept.wraps_each)
     weights = np.maximum(weights, moments.staying_frac(kept.stays_bytes))
     parameter = np.minimum(1.0, kept.parameter + weights)

@@ -36,6 +36,7 @@ _KEPT = {
     "autocast": "autocast", "narrow-autocast": "weights under autocast",
     "half-weights": "with FP32 master weights", "pure": "alone",
     "half-gradients": "with FP32 master weights and gradients in 16 bits",
+    "joined-gradients": "with FP32 master weights and gradients in 16 bits, joined to be widened",
 }  # fmt: skip
 _OBJECTIVES = {
     "cost": "cheapest first",

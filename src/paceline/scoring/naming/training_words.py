@@ -71,6 +71,8 @@ _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
 _ZERO = re.compile(r"^(?!.*(fsdp|colossal)).*(deepspeed|\bzero[- ]?[123])", re.IGNORECASE)
 #: What has a ZeRO of its own, or is named already.
 _OWN_ZERO = re.compile(r"colossal|megatron|litgpt|deepspeed", re.IGNORECASE)
+#: Stage 3 with offload has weights on the host as well (deepspeed.ai, "DeepSpeed ZeRO-3 Offload").
+_ZERO_3_OFFLOAD = re.compile(r"\bzero[- ]?3[- ]offload", re.IGNORECASE)
 #: How weights are kept, by words of the cell; of mixed precision alone, its trainer says.
 _KEPT = (
     (re.compile(r"b?f(p|loat)?16 master"), "pure"),
@@ -98,6 +100,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     settings = _as_trained(usual, settings_of(remarks, kept))
     settings |= _kept_trained(remarks, row.get("compiler_flags", ""))
     settings |= _trained_whole(remarks, row.get("compiler_flags", ""))
+    if _ZERO_3_OFFLOAD.search(row.get("parallelism", "")):
+        settings["offload"] = "weights"
     said = _objectives_in(row, remarks)
     if named := _OBJECTIVE.search(said):
         settings["objective"] = named[1].lower()
@@ -444,8 +448,15 @@ def stated_precision(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _found(remarks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Name and value of each setting: the first line of the table that fits each remark."""
-    for key, value in remarks.items():
+    """Name and value of each setting: the first line of the table that fits each remark.
+
+    What is said of offload alone wins over what an optimizer's name says of it.
+
+    >>> said = {"offload": "optimizer and parameters to CPU", "optimizer": "adamw (CPU)"}
+    >>> dict(_found(said))["offload"]
+    'weights'
+    """
+    for key, value in sorted(remarks.items(), key=lambda pair: pair[0] == "offload"):
         for known in read_table("training_words.csv"):
             match = re.fullmatch(known["value"], value, re.IGNORECASE)
             if match and re.fullmatch(known["key"], key):
