@@ -13,7 +13,7 @@ from paceline.scoring.rows import parse_row
     [
         ("gpt2", {"task": "infer", "seq": 256}, "--prompt-tokens 256"),
         ("gpt2", {"task": "infer", "optimizer": "sgd"}, "leave --optimizer out"),
-        ("gpt2", {"prompt_tokens": 99}, "leave it out"),
+        ("gpt2", {"task": "train", "prompt_tokens": 99}, "leave it out"),
         ("gpt2", {"image_size": 64}, "leave --image-size out"),
         ("resnet50", {"task": "infer", "output_tokens": 99}, "leave it out"),
         ("resnet50", {"seq": 64}, "leave --seq out"),

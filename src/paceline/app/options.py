@@ -25,7 +25,10 @@ Model = Annotated[
 ]
 Task = Annotated[str, Option(help="train or infer.", default="train")]
 AnswerTask = Annotated[
-    str | None, Option(help="train or infer; infer where requests are stated, train without.")
+    str | None,
+    Option(
+        help="train or infer; infer where requests are stated, and of ONNX, GGUF and SavedModels."
+    ),
 ]
 Seq = Annotated[int | None, Option(help="Sequence length in tokens.")]
 ImageSize = Annotated[

@@ -180,7 +180,7 @@ def _targeted(workload: Workload, num_tokens: int | None) -> Workload:
         raise InvalidInputError(
             f"`--output-tokens` says nothing here: {workload.title} is not trained to write a text "
             "of another length than it reads",
-            hint="leave it out; --seq is the length of its texts",
+            hint="add --task infer where it answers; --seq is the length of texts in training",
         )
     step = workload.passes[0]
     return replace(

@@ -4,8 +4,10 @@ A new row of ``frontends/front_ends.csv`` gets a line in `EXAMPLES`.
 """
 
 import ast
+import importlib
 import shutil
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from paceline.model.graph.graph import Phase, monomials
 from paceline.model.names import front_ends
 from paceline.model.names.front_ends import front_end_of
 from paceline.model.reading.load import load_workload
+from paceline.stack.trainers import loop_of
 
 DATA = Path(__file__).parent / "data"
 PLUGIN = Path(__file__).parents[3] / "examples" / "plugin" / "campus_paceline"
@@ -115,3 +118,39 @@ def test_a_framework_that_no_python_has_is_named(workers, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(InvalidInputError, match="no toy"):
         load_workload("toy:20x5")
+
+
+@pytest.mark.parametrize("one", front_ends.front_ends(SHIPPED), ids=lambda one: one.name)
+def test_what_runs_the_models_of_a_front_end_is_known_and_can(one: front_ends.FrontEnd) -> None:
+    assert one.usual_task in ("train", "infer")
+    if one.trained_by:
+        assert not loop_of(one.trained_by).is_own
+    if one.answered_by:
+        loop_of(one.answered_by)
+    else:
+        assert not one.trained_by
+    for entry in [f"{scheme}:x" for scheme in one.schemes] + [f"x{end}" for end in one.endings]:
+        assert front_ends.usual_software(entry, "train") == (one.trained_by or None)
+        assert front_ends.usual_software(entry, "infer") == (one.answered_by or None)
+
+
+def test_files_of_what_is_trained_answer_and_others_are_trained(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").touch()
+    usual = {entry: front_ends.usual_task(entry) for entry in (
+        "model.onnx", "model.gguf", str(tmp_path), "model.keras", "resnet50", "net:make"
+    )}  # fmt: skip
+    assert list(usual.values()) == ["infer", "infer", "infer", "train", "train", "train"]
+
+
+def test_a_users_module_may_have_the_name_of_one_of_a_front_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SHIPPED / "torch"))
+    made_models = importlib.import_module("torch_entries.made_models")
+    ours = types.ModuleType("some_layers")
+    ours.__file__ = str(SHIPPED / "torch" / "some_layers.py")
+    monkeypatch.setitem(sys.modules, "some_layers", ours)
+    (tmp_path / "some_layers.py").write_text("def net():\n    return 7\n")
+    found = made_models.imported("some_layers:net", {"directory": str(tmp_path)})
+    assert found() == 7
+    assert sys.modules["some_layers"] is ours

@@ -13,7 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
-from paceline.app.requests.plan_request import implied_task, load, read_calibration, read_request
+from paceline.app.requests.plan_request import (
+    load,
+    read_calibration,
+    read_request,
+    task_and_software,
+)
 from paceline.app.requests.words import read_word
 from paceline.errors import InvalidInputError
 
@@ -121,7 +126,7 @@ def predict(
             largest that each device holds.
         devices: Device counts, data parallel in training; in inference replicas, or ranks that
             share every layer where one device cannot hold the model.
-        task: ``train`` or ``infer``; if None, ``infer`` where requests are stated, else ``train``.
+        task: ``train`` or ``infer``; of the options, else of the model's kind of file if None.
         seq: Sequence length; the workload's own if None.
         image_size: Pixels of the square input image; the workload's own if None.
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
@@ -130,9 +135,8 @@ def predict(
         compiler: ``eager`` or ``compiled``, several with commas; ``eager`` or the engine's if None.
         framework: ``torch:2.4`` or ``tensorflow``, which run a batch as it is, or an engine that
             serves: ``vllm``, ``sglang``, ``trtllm``, with a release if wanted (``"vllm 0.12"``);
-            None serves language models by vLLM. Of training also ``trl``, ``unsloth``,
-            ``torchtune``, ``torchtitan``, ``deepspeed``, ``litgpt`` and the like, whose defaults
-            are taken where ``rewrite`` says nothing.
+            None serves language models by vLLM, other files by what reads them. Of training also
+            ``trl``, ``unsloth``, ``deepspeed`` and the like: defaults where ``rewrite`` says none.
         checkpointing: What training recomputes in backward: ``none``, ``selective``,
             ``experts``, ``block``, ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
@@ -151,7 +155,8 @@ def predict(
     from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
     from paceline.simulation.simulator import simulate
 
-    known = get_args(Checkpointing)
+    known, stated = get_args(Checkpointing), {**requests, "optimizer": optimizer}
+    task, framework = task_and_software(model, task, framework, stated)
     question = Question(
         device=device, batches=() if batch == "max" else tuple(batch), counts=tuple(devices),
         takes_largest=batch == "max", seq=seq,
@@ -164,7 +169,7 @@ def predict(
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip
     workload = load(
-        model, task=implied_task(task, requests), seq=seq, image_size=image_size,
+        model, task=task, seq=seq, image_size=image_size,
         optimizer=optimizer, python=python, item=question.work.item, framework=framework,
     )  # fmt: skip
     asked = read_question(question, workload)

@@ -15,6 +15,7 @@ from paceline.app.progress import progress
 from paceline.app.requests.python_files import check_no_file
 from paceline.app.requests.words import read_day, read_word
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.names.front_ends import usual_software, usual_task
 from paceline.reading import stamp_of
 from paceline.values import dataclass
 
@@ -101,17 +102,28 @@ class PlanRequest:
 #: Options that only what answers requests has.
 _OF_ANSWERS = (
     "rps", "concurrency", "trace", "ttft", "tpot", "prefix_share", "adapters", "speculate",
+    "prompt_tokens", "denoising_steps", "guidance", "beams",
 )  # fmt: skip
+#: Options that only what is trained has.
+_OF_TRAINING = ("epochs", "tokens", "global_batch", "optimizer")
 
 
-def implied_task(task: str | None, options: Mapping[str, object]) -> str:
-    """The task as stated, else what the options are of.
+def task_and_software(
+    model: object, task: str | None, framework: str | None, options: Mapping[str, object]
+) -> tuple[str, str | None]:
+    """The task and the software as stated, else what the options and the model's file are of.
 
-    >>> implied_task(None, {"rps": 20}), implied_task(None, {"epochs": 3})
-    ('infer', 'train')
+    >>> task_and_software("gpt2", None, None, {"rps": 20})
+    ('infer', None)
+    >>> task_and_software("model.gguf", None, None, {})
+    ('infer', 'llamacpp')
     """
-    asks = any(options.get(name) is not None for name in _OF_ANSWERS)
-    return task or ("infer" if asks else "train")
+    if task is None and any(options.get(name) is not None for name in _OF_ANSWERS):
+        task = "infer"
+    elif task is None and any(options.get(name) is not None for name in _OF_TRAINING):
+        task = "train"
+    task = task or usual_task(model)
+    return task, framework or usual_software(model, task)
 
 
 def read_request(
@@ -149,8 +161,11 @@ def read_request(
         facts = (*((Path(scenario.facts_file),) if scenario.facts_file else ()), *facts)
     catalog = load_catalog(tuple(facts))
     check_priced(catalog, today)
+    stated = {**options, "optimizer": optimizer}
+    task, framework = task_and_software(model, task, goal.framework, stated)
+    goal = replace(goal, framework=framework)
     workload = load(
-        model, task=implied_task(task, options), seq=seq, image_size=image_size,
+        model, task=task, seq=seq, image_size=image_size,
         optimizer=optimizer, python=python, item=work.item, framework=goal.framework,
     )  # fmt: skip
     check_length(workload, seq)

@@ -442,7 +442,9 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     )
     loop = loop_of(question.framework or USUAL_LOOP)
     if is_eager and not loop.is_own and (question.compiler or "eager") == "eager":
-        yield "eager execution (--compiler compiled for torch.compile)"
+        is_usual = loop.framework == USUAL_LOOP
+        better = "compiled for torch.compile" if is_usual else "xla compiles it"
+        yield f"eager execution (--compiler {better})"
     if question.framework is None and any(
         one.configuration.compiler == "tensorrt" for one in grid.configured
     ):

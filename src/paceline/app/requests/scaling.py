@@ -28,6 +28,7 @@ from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
 from paceline.model.items import StatedItem
+from paceline.model.names.front_ends import usual_software
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import WIDEST_LOG_SIGMA
@@ -174,7 +175,8 @@ def read_question(
     check_option_names(options, ClusterOptions.__annotations__, command="paceline scale --help")
     given: dict[str, Any] = {**options}
     traced = {name: given.pop(name, None) for name in ("image_size", "optimizer", "python")}
-    traced["framework"] = given.get("framework")
+    given["framework"] = given.get("framework") or usual_software(model, "train")
+    traced["framework"] = given["framework"]
     workload = load(model, task="train", seq=given.get("seq"), item=item, **traced)
     today, facts = read_day(given.pop("as_of", None)), tuple(given.pop("facts", ()))
     device, counted = _counted(given.pop("device", None), tuple(counts))

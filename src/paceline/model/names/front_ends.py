@@ -35,6 +35,11 @@ class FrontEnd:
         module: What a Python must have to run its worker.
         classes: Packages whose objects it reads, where a user's function returns one.
         engine: Program of ``execution/engines`` that runs its models; empty where none does.
+        trained_by: Framework that trains its models where none is stated; empty for PyTorch.
+        answered_by: What runs them once trained where nothing is stated; empty for what runs those
+            of PyTorch.
+        usual_task: What people do with its models: ``infer`` where its files are of what is
+            trained, else ``train``.
         folder: Where its worker stands.
     """
 
@@ -46,6 +51,9 @@ class FrontEnd:
     module: str
     classes: tuple[str, ...]
     engine: str
+    trained_by: str
+    answered_by: str
+    usual_task: str
     folder: Path
 
     @property
@@ -95,6 +103,30 @@ def front_end_of_object(made: object) -> FrontEnd | None:
     return next(found, None)
 
 
+def usual_task(model: object) -> str:
+    """``infer`` of files that hold what is trained, else ``train``, where no task is stated.
+
+    >>> usual_task("model.gguf"), usual_task("keras:ResNet50")
+    ('infer', 'train')
+    """
+    one = _reader_of(model)
+    return "train" if one is None else one.usual_task
+
+
+def usual_software(model: object, task: str) -> str | None:
+    """What runs a model where nobody says; None where that is what runs those of PyTorch.
+
+    >>> usual_software("jax:net:make", "train"), usual_software("resnet50", "train")
+    ('jax', None)
+    """
+    one = _reader_of(model)
+    return None if one is None else (one.trained_by if task == "train" else one.answered_by) or None
+
+
+def _reader_of(model: object) -> FrontEnd | None:
+    return front_end_of(model) if isinstance(model, str) else front_end_of_object(model)
+
+
 def is_model_path(typed: str) -> bool:
     """Whether a name is that of a file or folder that a front end reads.
 
@@ -114,5 +146,7 @@ def front_ends(folder: Path) -> tuple[FrontEnd, ...]:
 def _front_end(row: dict[str, str], folder: Path) -> FrontEnd:
     several = ("schemes", "endings", "only_read", "classes")
     lists = {name: tuple(filter(None, (row.get(name) or "").split("|"))) for name in several}
-    engine = row.get("engine") or ""
-    return read_as(FrontEnd, row, engine=engine, folder=folder / row["name"], **lists)
+    # A plug-in's table may be of a release that had fewer columns.
+    later = {name: row.get(name) or "" for name in ("engine", "trained_by", "answered_by")}
+    later["usual_task"] = row.get("usual_task") or "train"
+    return read_as(FrontEnd, row, **later, folder=folder / row["name"], **lists)

@@ -5,6 +5,7 @@ PyTorch is described by ``NAME_description.py`` in the folder of its front end: 
 ``describe(made, request)`` returns what can be written as JSON, for that front end's worker.
 """
 
+import contextlib
 import csv
 import importlib
 import importlib.util
@@ -43,7 +44,8 @@ def imported(entry, request):
     if directory not in sys.path:
         sys.path.insert(0, directory)
     try:
-        module = importlib.import_module(module_name)
+        with _own_modules_aside(module_name):
+            module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name + ".").startswith(error.name + "."):
             raise RequestError("no-module", "no module named `%s`" % module_name) from error
@@ -51,6 +53,25 @@ def imported(entry, request):
     if not hasattr(module, name):
         raise RequestError("no-function", "`%s` has no function `%s`" % (module_name, name))
     return getattr(module, name)
+
+
+@contextlib.contextmanager
+def _own_modules_aside(name):
+    """A user's module may have the name of one of a front end's, which is imported already."""
+    ours, folders = sys.modules.get(name), list(sys.path)
+    if not _is_ours(getattr(ours, "__file__", None)):
+        yield
+        return
+    del sys.modules[name]
+    sys.path.sort(key=_is_ours)
+    try:
+        yield
+    finally:
+        sys.modules[name], sys.path[:] = ours, folders
+
+
+def _is_ours(path):
+    return bool(path) and os.path.abspath(path).startswith(_FRONT_ENDS + os.sep)
 
 
 def _choose_backend():
