@@ -66,7 +66,7 @@ def main() -> None:
         "",
         *memory_lines(rows),
         "",
-        "How much peaks spread, by what is known of them, in the middle source of each:",
+        "How much peaks spread, by what is known of them, each source counted once:",
         "",
         *spread_lines(rows),
         "",
@@ -154,17 +154,26 @@ def _own_doubts(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 
 def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
-    """Log sigma by how well a peak is known: what holds 80 % of the errors of the middle source.
+    """Log sigma by how well a peak is known: what holds 80 % of the errors of any one source.
 
     Of peaks whose own doubts are not more than that. Rows of one source err alike, so that a source
-    counts once, however many it has, and the middle one is that of a newcomer.
+    counts once, however many it has: a newcomer's rows are those of one of them, drawn at random.
     """
     known = rows[rows.log_ratio.notna()]
     below, above = _own_doubts(known)
     known = known[(below == 0.0) & (above == 0.0)]
-    errors = known.log_ratio.abs().groupby([known.width_of, known.origin])
-    widths = errors.quantile(0.8)[errors.size() >= MIN_ROWS] / Z_80
-    return {str(name): float(one) for name, one in widths.groupby("width_of").median().items()}
+    size = known.groupby(["width_of", "origin"]).log_ratio.transform("size")
+    errors = known.assign(error=known.log_ratio.abs(), weight=1.0 / size)[size >= MIN_ROWS]
+    return {
+        str(name): _holds(part.sort_values("error")) / Z_80
+        for name, part in errors.groupby("width_of")
+    }
+
+
+def _holds(part: pd.DataFrame) -> float:
+    """The error that 80 % of the weight of rows, in order of their errors, do not exceed."""
+    before = part.weight.cumsum() / part.weight.sum()
+    return float(part.error.iloc[int(np.searchsorted(before, 0.8))])
 
 
 def spread_lines(rows: pd.DataFrame) -> Iterator[str]:

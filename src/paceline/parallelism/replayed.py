@@ -12,11 +12,11 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from paceline.model.belonging import is_weight_copy
+from paceline.model.belonging import is_weight_copy, parameter_of
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
-from paceline.model.graph.program import Program
+from paceline.model.graph.program import BoolArray, Program
 from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
 from paceline.model.rewrite.master_weights import with_weight_format
 from paceline.parallelism.memory.last_stage import stores_of_last_stage
@@ -112,9 +112,11 @@ def replayed_rank(
         how = replace(how, accumulates=True)
     fsdp, context = strategy.size("fsdp"), strategy.size("cp")
     sharding: Sharding = "zero3" if fsdp > 1 else strategy.sharding
-    shards = (fsdp if fsdp > 1 else strategy.size("dp") * strategy.size("ep")) * context
-    program = rewritten(split(graph, SplitShape.of(strategy)).graph, with_weight_format(graph, how))
-    kept = KeptShares.of(shards, sharding)
+    shards = (fsdp if fsdp > 1 else strategy.size("dp")) * context
+    rank = split(graph, SplitShape.of(strategy))
+    program = rewritten(rank.graph, with_weight_format(graph, how))
+    ranks = np.where(_of_experts(program, rank.is_expert), shards, shards * strategy.size("ep"))
+    kept = KeptShares.of(ranks, sharding)
     lived = _shared(program, kept.on_host() if how.offload == "weights" else kept)
     added = process_memory(how.platform)
     around_bytes = added.workspace_bytes + added.context_mid_bytes
@@ -155,14 +157,24 @@ def _streams(program: Program, sharding: Sharding) -> list[int]:
     return streams
 
 
+def _of_experts(program: Program, is_expert: BoolArray) -> BoolArray:
+    """Storages of experts, which ranks of an expert group do not have alike."""
+    parameter = parameter_of(program)
+    held = np.pad(is_expert, (0, len(program.stores) - len(is_expert)))
+    return np.asarray((parameter >= 0) & held[parameter])
+
+
 def _shared(program: Program, kept: KeptShares) -> Lifetimes:
-    """Storages of which a rank keeps its share."""
+    """Storages of which a rank keeps its share; shares are of each storage."""
     owner, lived = program.stores.owner, lifetimes_of(program)
     birth = np.maximum(program.stores.birth, 0)
     of_update = (owner == Owner.WORKSPACE) & (program.ops.phase[birth] == Phase.OPTIMIZER)
     is_state = among(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
     share: FloatArray = np.ones(len(owner))
-    share[(owner == Owner.PARAMETER) | is_weight_copy(program)] = kept.parameter
-    share[owner == Owner.GRADIENT] = kept.gradient
-    share[is_state | of_update] = kept.optimizer
+    is_weight = (owner == Owner.PARAMETER) | is_weight_copy(program)
+    for rows, part in (
+        (is_weight, kept.parameter), (owner == Owner.GRADIENT, kept.gradient),
+        (is_state | of_update, kept.optimizer),
+    ):  # fmt: skip
+        share[rows] = part[rows]
     return replace(lived, num_bytes=lived.num_bytes * share[:, None])

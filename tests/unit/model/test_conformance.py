@@ -94,6 +94,7 @@ RETRAINED = (
     ("gpt2", {"loss": "wide"}),
     ("gpt2", {"loss": "fused"}),
     ("gpt2", {"loss": "fused-wide"}),
+    ("gpt2", {"loss": "compiled-wide"}),
     ("gpt2", {"loss": "shifted"}),
     ("gpt2", {"loss": "wide-shifted"}),
     ("gpt2", {"loss": "fused-shifted"}),

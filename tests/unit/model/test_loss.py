@@ -97,6 +97,20 @@ def test_real_pytorch_holds_as_many_bytes_of_logits_as_is_counted() -> None:
         assert [float(one) for one in real[name]] == pytest.approx(told, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("compiles", "loss"),
+    [("no", "fused-wide"), pytest.param("yes", "compiled-wide", marks=pytest.mark.slow)],
+)
+def test_a_compiled_loss_writes_new_tensors(compiles: str, loss: str) -> None:
+    """Megatron-LM's parts, as they are and through Inductor: 6 and 10 bytes for each logit."""
+    script = Path(__file__).parent / "compiled_loss.py"
+    real = float(WORKERS.run_script(script, compiles).stdout.splitlines()[-1])
+    fused, counted = (
+        peak_bytes(lowered(form, "pure", results="dropped")) for form in ("fused-wide", loss)
+    )
+    assert real == pytest.approx(6 + (counted - fused) / LOGITS, rel=0.01)
+
+
 @pytest.mark.parametrize("loss", ["wide", "fused", "fused-wide", "shifted", "chunked"])
 def test_no_product_is_computed_twice(loss: str) -> None:
     assert flop(lowered(loss)) == flop(lowered("plain"))

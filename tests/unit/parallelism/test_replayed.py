@@ -76,6 +76,23 @@ def test_stages_and_hosts_are_not_replayed() -> None:
     assert not can_replay(Configuration(platform="cpu"), Strategy.parse("dp8"))
 
 
+@pytest.mark.parametrize("text", ["ep4+zero1", "dp2.ep2+zero1", "dp4.ep1+zero1"])
+def test_experts_are_shared_by_replicas_alone(text: str) -> None:
+    """Two moments and a master of each weight; an expert group has each expert once already."""
+    job, how = (
+        load_workload("mixtral-8x7b"),
+        replace(HOW, training_format="half-weights", optimizer_kernel="fused"),
+    )
+    found = replayed_rank(
+        job.passes[0].graph, how, Strategy.parse(text), batch=1.0, seq=64.0, flat_states=True
+    )
+    count, experts = job.num_parameters, 32 * 8 * 3 * 4096 * 14336
+    ranks = Strategy.parse(text).size("ep")
+    weights = 6 * (count - experts + experts / ranks)
+    live_bytes = found.held_bytes - found.beside_bytes
+    assert live_bytes == pytest.approx(weights + 12 * count / 4, rel=0.1)
+
+
 def test_the_last_stage_is_followed_where_it_has_one_microbatch_in_flight() -> None:
     for text, expected in (
         ("pp2@1f1b/mb8", True), ("pp2.dp2@1f1b/mb8+zero1", True), ("pp2@gpipe/mb1", True),

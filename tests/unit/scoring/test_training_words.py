@@ -279,9 +279,9 @@ def test_what_a_trainer_reports_is_what_its_report_counts(framework: str, kind: 
     assert completed(ROW | said | {"extra": "memory_kind=driver"})["memory_kind"] == "driver"
 
 
-def test_megatrons_own_fusion_of_the_loss_widens_logits() -> None:
+def test_megatrons_own_fusion_of_the_loss_writes_new_tensors() -> None:
     said = {"framework": "Megatron-LM", "extra": "finetuning=full;cross_entropy=fused native"}
-    assert reading(**said).configuration.loss == "fused-wide"
+    assert reading(**said).configuration.loss == "compiled-wide"
 
 
 def test_a_vision_transformer_of_so_many_tokens_has_a_side() -> None:

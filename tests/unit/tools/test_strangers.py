@@ -1,9 +1,30 @@
-"""The reliability table of `fits`, against rows made up by hand."""
+"""Widths of intervals and the reliability table of `fits`, against rows made up by hand."""
 
 from __future__ import annotations
 
 import pandas as pd
-from accuracy_memory.strangers import reliability_lines
+import pytest
+from accuracy_memory.strangers import Z_80, reliability_lines, spreads
+
+
+def known_rows(errors: dict[str, list[float]]) -> pd.DataFrame:
+    rows = [(source, error) for source, many in errors.items() for error in many]
+    frame = pd.DataFrame(rows, columns=["origin", "log_ratio"])
+    bounds = ("memory_low_bytes", "memory_mid_bytes", "memory_high_bytes")
+    return frame.assign(peaks="derived", width_of="derived", **dict.fromkeys(bounds, 1.0))
+
+
+def test_a_width_holds_four_in_five_of_a_source_drawn_at_random() -> None:
+    """A source of two hundred rows counts once, as one of five does."""
+    alike = known_rows({"a": [0.1] * 200, "b": [0.1, 0.1, 0.1, 0.5, 0.5]})
+    assert spreads(alike)["derived"] == pytest.approx(0.1 / Z_80)
+    apart = known_rows({"a": [0.1] * 200, "b": [0.1, 0.1, 0.5, 0.5, 0.5]})
+    assert spreads(apart)["derived"] == pytest.approx(0.5 / Z_80)
+
+
+def test_sources_of_few_rows_say_nothing_of_a_width() -> None:
+    rows = known_rows({"a": [0.1] * 5, "b": [0.9] * 4})
+    assert spreads(rows)["derived"] == pytest.approx(0.1 / Z_80)
 
 
 def test_a_chance_is_held_against_what_ran() -> None:

@@ -32,8 +32,8 @@ TrainingFormat = Literal[
     "pure"
 ]  # fmt: skip
 Loss = Literal[
-    "plain", "wide", "shifted", "wide-shifted", "fused", "fused-wide", "fused-shifted",
-    "fused-wide-shifted", "chunked", "recomputed",
+    "plain", "wide", "shifted", "wide-shifted", "fused", "fused-wide", "compiled-wide",
+    "fused-shifted", "fused-wide-shifted", "chunked", "recomputed",
 ]  # fmt: skip
 AdapterInputs = Literal["shared", "cast", "dropped"]
 AdapterKind = Literal["lora", "dora", "loha", "prefix"]
@@ -114,8 +114,9 @@ class Configuration:
         loss: How the loss over a vocabulary is computed: ``plain`` as the model is written,
             ``wide`` in FP32, ``shifted`` and ``wide-shifted`` in FP32 on one more copy, ``fused``
             in one kernel on the logits' own memory, ``fused-wide`` and the like on such a copy,
-            ``chunked`` with the head inside and never whole logits, ``recomputed`` the same with
-            the head's product repeated in backward (`paceline.model.rewrite.loss`).
+            ``compiled-wide`` with new tensors beside it, ``chunked`` with the head inside and never
+            whole logits, ``recomputed`` the same with the head's product repeated in backward
+            (`paceline.model.rewrite.loss`).
         results: Whether a step holds what the model returned until its update, as
             ``output = model(x)`` in a loop does, or lets go of it once there is a loss, as
             trainers do: logits, keys and values of a cache, detections.

@@ -5,7 +5,9 @@ wide copy, the log-softmax, and two gradients. With ``wide`` the loss runs in FP
 format of the model, as trainers that call ``logits.float()`` have it. With ``fused`` one kernel
 reads the logits and writes their gradient in place; with ``fused-wide`` it does so on a wide copy,
 as where a trainer widens logits before a kernel that replaces its loss, and as Megatron-LM's own
-function does: its softmax lies in the wide copy, and so does the gradient. With ``shifted`` logits
+function does: its softmax lies in the wide copy, and so does the gradient; with ``compiled-wide`` a
+compiler has made that function's parts, and each writes a new tensor before it copies it over the
+old one. With ``shifted`` logits
 are widened in place of the narrow ones and copied once more without each sequence's last token;
 with ``wide-shifted`` the narrow ones stay as well, until the forward pass ends (``fused-`` before
 either for one kernel on that copy). With ``chunked`` the head runs inside the loss a few tokens at
@@ -21,7 +23,9 @@ Sources:
     (``wide`` since 4.50, ``wide-shifted`` before), and models' own ``forward`` before 4.46
     (``shifted``; recalled 2026-11-24); Megatron-LM, core/tensor_parallel/cross_entropy.py,
     ``_VocabParallelCrossEntropy`` (``fused-wide``: ``torch.exp(..., out=exp_logits)`` on the FP32
-    logits, which backward turns into their gradient; read 2026-11-28).
+    logits, which backward turns into their gradient; read 2026-11-28); core/fusions,
+    ``fused_cross_entropy.py`` (``compiled-wide``: "Inductor materializes the new value in a fresh
+    [s, b, v] buffer and copies it back", which its newest code avoids; read 2026-11-28).
 """
 
 from __future__ import annotations
@@ -101,8 +105,9 @@ def with_loss(program: Program, how: Loss) -> Program:
         )
     if how == "wide":
         return _wide(program, head)
-    if how == "fused-wide":
-        return _fused_wide(_wide(program, head))
+    if how in ("fused-wide", "compiled-wide"):
+        fused = _fused_wide(_wide(program, head))
+        return _with_new_tensors(fused, head.logits) if how == "compiled-wide" else fused
     if how in _SHIFTED:
         is_fused, keeps_narrow = _SHIFTED[how]
         return _shifted(program, head, is_fused=is_fused, keeps_narrow=keeps_narrow)
@@ -173,6 +178,24 @@ def _fused_wide(program: Program) -> Program:
         return _fused(program, head)
     copy = program.written(head.ops[is_cast][:1], 0)[0]
     return _merged(program, head.ops[~is_cast], head.stores[is_wide], int(copy))
+
+
+def _with_new_tensors(program: Program, logits: int) -> Program:
+    """One more FP32 tensor of the logits' size while the loss runs, forward and backward.
+
+    Whoever called it holds the logits that it was given until it returns.
+    """
+    kinds = (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD)
+    ops = np.flatnonzero(among(program.ops.kind, kinds))
+    draft = Draft(program)
+    size = np.repeat(program.stores.elements[[logits]], len(ops), axis=0)
+    new = draft.workspaces(size, element_bytes=_FP32_BYTES)
+    joined = draft.joined()
+    birth, death = joined.stores.birth.copy(), joined.stores.death.copy()
+    birth[new] = death[new] = ops
+    if program.position_of(death[[logits]])[0] < program.ops.position[ops].min():
+        death[logits] = ops[program.ops.position[ops].argmin()]
+    return replace(joined, stores=replace(joined.stores, birth=birth, death=death))
 
 
 def _merged(program: Program, ops: IntArray, stores: IntArray, target: int) -> Program:
