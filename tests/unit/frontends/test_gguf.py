@@ -80,7 +80,8 @@ def test_an_answer_says_how_the_weights_lie(tmp_path):
     path.write_bytes(decoder("llama", **SMALL))
     found = load_workload(str(path), task="infer", seq=64, python=sys.executable)
     assert "weights are Q4_K and Q6_K" in found.title
-    assert "--precision int4 is nearest" in found.title
+    assert "nearest to int4" in found.title
+    assert found.released == ("int4",)
     assert found.generates
 
 

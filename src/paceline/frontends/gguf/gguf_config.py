@@ -81,7 +81,7 @@ def num_parameters(header):
 
 
 def stored(header):
-    """What is said of the weights as they lie in the file."""
+    """What is said of the weights as they lie in the file, and the precision that is nearest."""
     by_type = collections.Counter()
     for one in header.tensors.values():
         by_type[TYPES[one.type][0]] += tensor_bytes(one)
@@ -89,9 +89,8 @@ def stored(header):
     bits = 8 * total / sum(map(_elements, header.tensors.values()))
     nearest = next(name for most, name in _NEAREST if bits <= most)
     types = " and ".join(name for name, _ in by_type.most_common(2))
-    return "the file's weights are %s, %.3g GB, %.2g bits each: --precision %s is nearest" % (
-        types, total / 1e9, bits, nearest,
-    )  # fmt: skip
+    said = "the file's weights are %s, %.3g GB, %.2g bits each, nearest to %s"
+    return said % (types, total / 1e9, bits, nearest), nearest
 
 
 def _elements(tensor):

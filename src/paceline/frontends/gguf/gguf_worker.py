@@ -30,7 +30,7 @@ def subject(request):
     if held != described:
         said = "its tensors hold %d parameters, and its keys describe a model of %d"
         raise RequestError("bad-gguf", said % (held, described))
-    found.taken = stored(header)
+    found.taken, found.released = stored(header)
     return found
 
 

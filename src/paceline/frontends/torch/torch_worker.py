@@ -101,6 +101,7 @@ def report(subject, task, length=LENGTH):
         "kind": subject.kind,
         "input": subject.input_description(),
         "taken": subject.taken,
+        "released": getattr(subject, "released", ""),
         "input_shape": subject.shape,
         "usual_length": _usual_length(subject, task),
         "shortest_item": subject.shortest,

@@ -115,6 +115,7 @@ class Workload:
         beside_log_sigma: How surely that is known.
         window_tokens: That layers with a window of attention see of the past; 0 without.
         full_every: Of so many layers the last one sees everything; 0 where none does.
+        released: Precisions that its weights are released in, what devices prefer first.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Workload:
     beside_log_sigma: float = 0.0
     window_tokens: int = 0
     full_every: int = 0
+    released: tuple[str, ...] = ()
 
     @property
     def window(self) -> Window | None:

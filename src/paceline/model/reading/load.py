@@ -17,7 +17,7 @@ from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload, unit_of_item
 from paceline.model.names.attention_windows import with_windows
 from paceline.model.names.lookup import entry_of, told_reading
-from paceline.model.names.registry import origin_of
+from paceline.model.names.registry import origin_of, released_precisions
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
 from paceline.model.names.spelling import name_key, reads_only
 from paceline.model.names.zoo_facts import ZooFacts, zoo_facts
@@ -120,10 +120,10 @@ def _of_entry(entry: str, asked: _Asked) -> Workload:
     """The workload of an entry, from a file or traced."""
     path = _graph_file(entry, asked.task, asked.image_size)
     if path is None:
-        return with_windows(_trace_entry(entry, asked), entry)
+        return _with_facts(_trace_entry(entry, asked), entry)
     workload = _read_again(path, asked.image_size, entry, stamp_of(path))
     if asked.seq and not workload.knows_length(asked.seq) and is_built_here(entry):
-        return with_windows(_trace_entry(entry, asked), entry)
+        return _with_facts(_trace_entry(entry, asked), entry)
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
 
@@ -137,7 +137,13 @@ def _read_again(path: Path, side: int | None, entry: str, _stamped: tuple[int, i
     """
     workload = read_workload(path, side=side)
     passes = tuple(replace(p, graph=with_usual_updates(p.graph, entry)) for p in workload.passes)
-    return with_windows(replace(workload, passes=passes), entry)
+    return _with_facts(replace(workload, passes=passes), entry)
+
+
+def _with_facts(workload: Workload, entry: str) -> Workload:
+    """With what is known of a model beside its graph: windows, and how its weights are released."""
+    released = workload.released or released_precisions(entry)
+    return with_windows(replace(workload, released=released), entry)
 
 
 def is_traced(entry: str, *, task: Task, image_size: int | None = None) -> bool:
@@ -256,6 +262,7 @@ def workload_from_report(
             for one in ({"shortest": report.get("shortest_item")}, *report["passes"])
         ),
         longest_seq=facts.longest_seq if facts else None,
+        released=tuple(str(report.get("released") or "").split()),
         length_name="length of the text" if _hears_or_sees(report) else "sequence length",
         has_own_optimizer=has_own,
         source=facts.source if facts else f"traced from `{entry}` with {_tracer(report)}",

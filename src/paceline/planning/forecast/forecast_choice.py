@@ -12,7 +12,6 @@ from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
 from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
-from paceline.model.names.registry import released_precisions
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.tensor_groups import cuts_weights
@@ -148,7 +147,7 @@ def _configured(
             leaving=OF_A_SEARCH,
         ),
         service=service_of(question.goal, question.workload),
-        released=released_precisions(question.workload.name),
+        released=question.workload.released,
         is_quantised_whole=quantises_whole(question.workload, question.goal),
         writes=question.workload.generates,
     )

@@ -21,7 +21,6 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
-from paceline.model.names.registry import released_precisions
 from paceline.model.table_updates import updates_rows
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.planning.forecast.forecasts import can_split, lengths_of
@@ -178,7 +177,7 @@ def grid_cases(
         ),
         service=service,
         preferred=axes.loop_compilers,
-        released=released_precisions(workload.name),
+        released=workload.released,
         is_quantised_whole=quantises_whole(workload, goal),
         writes=workload.generates,
     )
@@ -487,7 +486,7 @@ def _served_words(
         yield words if len(served) == 1 else f"{_some(supports, rows)}: {words}"
     if served:
         runs = {c.configuration.precision for c in configured if c.configuration.is_served}
-        if runs & set(released_precisions(workload.name)):
+        if runs & set(workload.released):
             yield f"weights as they are released ({', '.join(sorted(runs))}; --precision bf16 else)"
     others = {row for c in configured if c.engine is None for row in c.rows}
     if others:
