@@ -82,9 +82,10 @@ def _precision(
 _F32, _F16, _B16 = DType.FP32, DType.FP16, DType.BF16
 
 #: Every precision, by name. ``fp16``/``bf16`` mean autocast in training and half weights in
-#: inference; ``int8``/``int4`` are weight-only with BF16 arithmetic; ``int8-full`` multiplies INT8.
-#: ``nvfp4`` (MXFP4 on AMD's devices) multiplies FP4 where units have it, else widens its weights;
-#: in training, where units have it alone.
+#: inference; ``int8``/``int4`` are weight-only with BF16 arithmetic, as is ``mxfp4``, in which
+#: mixtures keep the weights of their experts alone; ``int8-full`` multiplies INT8. ``nvfp4`` (MXFP4
+#: on AMD's devices) multiplies FP4 where units have it, else widens its weights; in training, where
+#: units have it alone.
 PRECISIONS: dict[str, Precision] = {
     p.name: p
     for p in (
@@ -97,10 +98,11 @@ PRECISIONS: dict[str, Precision] = {
         _precision("int8-full", "int8", (), (DType.INT8, _B16, DType.INT8), trainable=False),
         _precision("int8", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT8), trainable=False),
         _precision("int4", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT4), trainable=False),
+        _precision("mxfp4", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.FP4), trainable=False),
     )
 }
 
-#: What else people call them; four-bit formats that are widened before products are one to us.
+#: What else people call them; integers of four bits in groups are one format to us.
 _SPELLINGS = {
     "float32": "fp32",
     "float16": "fp16",
@@ -109,7 +111,7 @@ _SPELLINGS = {
     "float8": "fp8",
     "fp4": "nvfp4",
     **dict.fromkeys(
-        ("mxfp4", "nf4", "awq", "gptq", "w4a16", "q4_0", "q4_k_m", "4bit", "4-bit", "bnb-4bit"),
+        ("nf4", "awq", "gptq", "w4a16", "q4_0", "q4_k_m", "4bit", "4-bit", "bnb-4bit"),
         "int4",
     ),
     **dict.fromkeys(("w8a16", "q8_0", "8bit", "8-bit", "bnb-8bit"), "int8"),
@@ -165,5 +167,7 @@ def first_as_wide(precision: Precision) -> Precision:
 
 
 def _widths(precision: Precision) -> tuple[float, ...]:
+    """Bytes of its formats; those below a byte differ in their scales, so by their number."""
     formats = precision.matmul_dtype, precision.activation_dtype, precision.weight_dtype
-    return (*(ELEMENT_BYTES[dtype] for dtype in formats), precision.is_trainable)
+    scales = precision.weight_dtype if ELEMENT_BYTES[precision.weight_dtype] < 1 else -1
+    return (*(ELEMENT_BYTES[dtype] for dtype in formats), scales, precision.is_trainable)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +18,14 @@ from paceline.errors import PacelineError
 from paceline.model.graph.costs import Configuration
 from paceline.parallelism.serving.batching import EnginePasses, ServingRuns, fastest, request_times
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
 from paceline.stack.engines import find_engine
 
-_SHARED = ["entry", "device", "format", "ranks", "backend"]
+_SHARED = ["entry", "device", "format", "ranks", "backend", "kernel"]
 
 
 def predicted(
@@ -78,7 +81,8 @@ def _times(
             )
             for row, rounds in zip(group.itertuples(), runs.rounds, strict=True)
         ]
-        steps = simulate(jobs, [machine] * len(jobs))
+        calibration = _with_kernel(str(first.kernel), precision)
+        steps = simulate(jobs, [machine] * len(jobs), calibration=calibration)
         steps.check_known()
         ways.append(EnginePasses.of(steps))
     times = request_times(runs, fastest(ways), engine)
@@ -96,3 +100,14 @@ def _times(
         },
         index=group.index,
     )
+
+
+@cache
+def _with_kernel(kernel: str, weights: str) -> Calibration:
+    """Constants with the kernel that the benchmark chose for experts, before those by device."""
+    calibration = builtin_calibration()
+    if not kernel:
+        return calibration
+    told = {"weights": weights, "vendor": "NVIDIA", "codes": "", "kernel": kernel}
+    kernels = [told, *calibration.constants["expert_kernels"]]
+    return replace(calibration, constants={**calibration.constants, "expert_kernels": kernels})

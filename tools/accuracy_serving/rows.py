@@ -11,8 +11,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from paceline.model.names.registry import released_precisions
+
 #: Precisions by the words of the table.
-PRECISIONS = {"bf16": ("bf16",), "fp8": ("fp8",), "fp4": ("nvfp4",), "int4": ("int4",)}
+PRECISIONS = {
+    "bf16": ("bf16",),
+    "fp8": ("fp8",),
+    "fp4": ("nvfp4",),
+    "int4": ("int4",),
+    "mxfp4": ("mxfp4",),
+}
 #: Devices of one node.
 MAX_RANKS = 8
 #: Runs that gave the ways of requests (`stack/data/engines.toml`).
@@ -41,9 +49,8 @@ def read_runs(path: Path) -> pd.DataFrame:
     sources = [_found("sources.csv", name) or {} for name in runs.silicon_data_source]
     devices = {row["system"]: row["device"] for row in table("systems.csv")}
     length = np.array([float(row["length_frac"]) for row in sources])
-    runs = _of_writers(runs)
+    runs = _of_writers(runs).assign(entry=[row["entry"] if row else "" for row in models])
     runs = runs.assign(
-        entry=[row["entry"] if row else "" for row in models],
         model_class=[row["model_class"] if row else "unknown" for row in models],
         device=runs.system.map(devices),
         format=_formats(runs),
@@ -53,7 +60,7 @@ def read_runs(path: Path) -> pd.DataFrame:
         output_tokens=runs.osl * length,
         rounds=np.array([float(row["rounds"] or "nan") for row in sources]),
     )
-    runs = runs.assign(poll_steps=_poll_steps(runs))
+    runs = runs.assign(poll_steps=_poll_steps(runs), kernel=_kernels(runs))
     runs.loc[runs["mode"] == "disagg", "rounds"] = np.nan
     return runs.assign(reason=_reasons(runs), gave_path=_gave_path(runs))
 
@@ -67,6 +74,17 @@ def _poll_steps(runs: pd.DataFrame) -> pd.Series:
         polls &= runs.concurrency >= float(row["least_requests"])
         steps = steps.mask(polls, float(row["steps"]))
     return steps
+
+
+def _kernels(runs: pd.DataFrame) -> pd.Series:
+    """Kernels of experts that the benchmark told some engines to run; empty where it told none."""
+    kernels = pd.Series("", index=runs.index)
+    for row in table("kernels.csv"):
+        told = (runs.backend == row["backend"]) & runs.system.str.fullmatch(row["systems"])
+        told &= runs.model_path.str.fullmatch(row["models"])
+        told &= runs.backend_version.astype(str).str.fullmatch(row["releases"])
+        kernels = kernels.mask(told & (runs.format == "mxfp4"), row["kernel"])
+    return kernels
 
 
 def _gave_path(runs: pd.DataFrame) -> pd.Series:
@@ -104,13 +122,18 @@ def _ranks(runs: pd.DataFrame) -> pd.Series:
 
 
 def _formats(runs: pd.DataFrame) -> pd.Series:
-    """As stated, else that of the weights, else BF16; FP4 is widened where no unit has it."""
+    """As stated, else that of the weights, else BF16; FP4 is widened where no unit has it.
+
+    Of models that are released in MXFP4, that is what FP4 means.
+    """
     stated = runs.precision.fillna(
         runs.gemm_quant_mode.replace({"fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4"})
     )
     wide = [row["system"] for row in table("systems.csv") if row["multiplies_4_bits"] == "no"]
     is_widened = (stated == "fp4") & runs.system.isin(wide)
-    return stated.fillna("bf16").mask(is_widened, "int4")
+    released = runs.entry.map(released_precisions)
+    is_own = (stated == "fp4") & np.array(["mxfp4" in names for names in released])
+    return stated.fillna("bf16").mask(is_widened, "int4").mask(is_own, "mxfp4")
 
 
 def _reasons(runs: pd.DataFrame) -> pd.Series:

@@ -289,10 +289,11 @@ def _at_precision(graph: Graph, configuration: Configuration) -> Program:
 def _check_trainable(graph: Graph, precision: Precision) -> None:
     is_training = bool((graph.ops.phase == Phase.BACKWARD).any())
     if is_training and not precision.is_trainable:
-        frozen = "; adapters over weights in 4 bits: --rewrite lora_rank=16,frozen_weights=nf4"
+        own = {"int4": "nf4", "mxfp4": "mxfp4"}.get(precision.name)
+        frozen = f"; adapters over weights in 4 bits: --rewrite lora_rank=16,frozen_weights={own}"
         raise InvalidInputError(
             f"nothing is trained in `{precision.name}`",
-            hint="train in bf16, fp16, tf32 or fp32" + (frozen if precision.name == "int4" else ""),
+            hint="train in bf16, fp16, tf32 or fp32" + (frozen if own else ""),
         )
 
 
@@ -388,7 +389,7 @@ def _check_frozen(program: Program, weights: str) -> None:
 #: Weight formats of the precisions that keep weights narrower than activations in inference.
 _WEIGHT_ONLY = {
     "int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8",
-    "nvfp4": "nvfp4",
+    "nvfp4": "nvfp4", "mxfp4": "mxfp4",
 }  # fmt: skip
 
 

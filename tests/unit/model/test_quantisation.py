@@ -255,3 +255,16 @@ def test_files_of_llamacpp_are_as_large_as_published(name, file_bytes):
     """Q4_K_M of Llama 3.1 8B and 70B, as their pages list them (recalled)."""
     one = of_inference(name, precision="int4", engine_kernels="portable", compiler="compiled")
     assert one.parameter_bytes == pytest.approx(file_bytes, rel=0.02)
+
+
+def test_mxfp4_narrows_the_experts_of_a_mixture_alone():
+    """The files of gpt-oss-20b on Hugging Face take 13.76 GB (recalled); dense models lack experts.
+
+    Attention of mixtures keeps its 16 bits, so that four bits in integers take less.
+    """
+    own = of_inference("hf:gpt-oss-20b", precision="mxfp4", compiler="compiled", is_served=True)
+    assert own.parameter_bytes == pytest.approx(13.76e9, rel=0.005)
+    integers = of_inference("hf:gpt-oss-20b", precision="int4", compiler="compiled", is_served=True)
+    assert integers.parameter_bytes < 0.95 * own.parameter_bytes
+    dense, wide = (of_inference("gpt2", precision=p).parameter_bytes for p in ("mxfp4", "bf16"))
+    assert dense < 0.75 * wide

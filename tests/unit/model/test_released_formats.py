@@ -37,7 +37,7 @@ def test_eight_bits_are_multiplied_where_units_are_and_widened_elsewhere(entry):
 
 def test_what_is_asked_for_goes_before_what_is_released():
     released = released_precisions("hf:gpt-oss-20b")
-    assert chosen("h100", released) == ["int4"]
+    assert chosen("h100", released) == ["mxfp4"]
     assert chosen("h100", released, precisions=("bf16",)) == ["bf16"]
     assert chosen("h100", ()) == ["bf16"]
 

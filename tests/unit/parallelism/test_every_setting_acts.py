@@ -73,7 +73,8 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "gradient_buffers": [{"gradient_buffers": 10**8}],
     "update": [{"update": "in-backward"}],
     "frozen_weights": [
-        {"frozen_weights": name, "lora_rank": 8} for name in ("fp8", "int8", "nvfp4", "int4")
+        {"frozen_weights": name, "lora_rank": 8}
+        for name in ("fp8", "int8", "nvfp4", "mxfp4", "int4")
     ],
     "libraries": [
         {"libraries": ("torch==1.10",)},

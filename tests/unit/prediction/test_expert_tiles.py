@@ -13,7 +13,7 @@ from paceline.model.reading.load import load_workload
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable, operand_bytes
-from paceline.prediction.kernels.expert_tiles import (
+from paceline.prediction.kernels.experts.expert_tiles import (
     ExpertConstants,
     expert_constants,
     expert_product_s,
@@ -117,5 +117,6 @@ def test_weights_that_are_widened_have_kernels_of_their_own() -> None:
     )
     assert operand_bytes(devices, find_precision("nvfp4")).tolist() == [2.0, 0.5]
     assert operand_bytes(devices, find_precision("int4")).tolist() == [2.0, 2.0]
+    assert operand_bytes(devices, find_precision("mxfp4")).tolist() == [2.0, 2.0]
     assert expert_constants(0.5, 2.0, WIDTHS) != expert_constants(0.5, 0.5, WIDTHS)
     assert expert_constants(0.5, 0.5, WIDTHS) == expert_constants(0.53, 0.56, WIDTHS)

@@ -148,6 +148,8 @@ def test_an_engine_without_degrees_takes_no_more_devices_than_its_weights_need()
     small, alone = _answers(_row(extra, n_gpus="8"), _row(extra))
     assert small.throughput_mid == pytest.approx(alone.throughput_mid)
     assert "1 replicas of 1 devices" in small.note
+    (tight,) = _answers(_row(extra, n_gpus="2", model="gpt-oss-120b", precision="mxfp4"))
+    assert "1 replicas of 1 devices" in tight.note
     large, shared = _answers(
         *(
             _row(extra, n_gpus="4", model="llama-3-70b", parallelism=degrees)

@@ -8,6 +8,7 @@ pytest.importorskip("scipy")
 pytest.importorskip("torch")
 RUN = {
     "silicon_data_source": "db-dump/2026-04-27; config_id=1", "backend": "vllm", "mode": "agg",
+    "backend_version": "0.18.0",
     "model_path": "meta-llama/Llama-3.1-70B", "system": "h100_sxm", "precision": "fp8",
     "gemm_quant_mode": "fp8", "isl": 1000, "osl": 500, "batch_size": 16.0, "tp_size": 4.0,
     "attention_dp_size": np.nan, "moe_tp_size": 4.0, "moe_ep_size": 1.0,
@@ -74,6 +75,20 @@ def test_four_bits_are_multiplied_only_where_units_do(tmp_path):
     assert read(tmp_path, precision=np.nan, gemm_quant_mode=np.nan).format == "bf16"
 
 
+def test_four_bits_of_a_model_released_in_mxfp4_are_those(tmp_path):
+    """And the kernel of its experts is that which the benchmark's scripts set."""
+    own = {"precision": "fp4", "model_path": "openai/gpt-oss-120b"}
+    for changes, kernel in (
+        ({}, "marlin"),
+        ({"backend_version": "0.11.2"}, ""),
+        ({"system": "b200_sxm"}, "trtllm-mxfp8"),
+        ({"backend": "trtllm"}, ""),
+    ):
+        run = read(tmp_path, **own | changes)
+        assert (run.format, run.kernel) == ("mxfp4", kernel)
+    assert read(tmp_path, **own | {"precision": "fp8"}).kernel == ""
+
+
 def test_the_page_counts_and_compares(tmp_path):
     from accuracy_serving.report import page
     from accuracy_serving.rows import read_runs
@@ -101,3 +116,14 @@ def test_ranks_share_the_experts_of_a_balanced_router():
     from fit.experts import routed
 
     assert routed(256, 8, 128, 4, "balanced") == (32.0, 16.0)
+
+
+def test_blocks_are_counted_from_the_tokens_of_each_expert():
+    """A router that is not even fills more blocks; experts of several ranks get higher ones."""
+    from fit.marlin_experts import filled_blocks
+
+    even, uneven = (filled_blocks(3072, 8, 384, 1, name) for name in ("balanced", "power_law_1.2"))
+    assert even == (384.0, 64.0, 384.0, 64.0)
+    assert uneven[2] > 1.2 * even[2]
+    assert filled_blocks(512, 8, 384, 1, "balanced")[3] == 16.0
+    assert filled_blocks(512, 8, 384, 8, "balanced")[3] == 64.0

@@ -157,7 +157,7 @@ class Configuration:
     accumulates: bool = False
     gradient_buffers: int = 0
     update: Literal["after", "in-backward"] = "after"
-    frozen_weights: Literal["same", "fp8", "int8", "nvfp4", "int4"] = "same"
+    frozen_weights: Literal["same", "fp8", "int8", "nvfp4", "mxfp4", "int4"] = "same"
     frozen_products: FrozenProducts = "widened"
     libraries: tuple[str, ...] = ()
     widens_in_kernels: bool = False

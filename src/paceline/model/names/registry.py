@@ -134,7 +134,7 @@ def released_precisions(entry: str) -> tuple[str, ...]:
     """Precisions that a model's weights are released in, what devices prefer first; mostly none.
 
     >>> released_precisions("hf:gpt-oss-120b"), released_precisions("hf:llama-2-7b")
-    (('int4',), ())
+    (('mxfp4',), ())
     """
     for row in shipped_rows("model", "released_formats.csv"):
         if re.fullmatch(row["entry"], entry):

@@ -3,13 +3,13 @@
 Eager libraries widen a weight into a temporary before each product; fused kernels widen inside.
 What automatic differentiation keeps of that is a setting of its own (`FrozenProducts`).
 Embeddings, norms, the last product (the head of a language model) and weights that are trained keep
-their format, as in bitsandbytes, GPTQ and AWQ. Files of llama.cpp narrow the head in its own way,
-and tables of words as the layers.
+their format, as in bitsandbytes, GPTQ and AWQ. Some formats narrow the experts of a mixture alone.
+Files of llama.cpp narrow the head in its own way, and tables of words as the layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -46,14 +46,14 @@ def quantised(
             does in kernels of its own (Dettmers et al. 2022, arXiv:2208.07339).
     """
     kinds = (OpKind.MATMUL, OpKind.CONV) if has_convolutions else (OpKind.MATMUL,)
-    chosen = _dense_weights(program, kinds)
+    chosen = _narrow_weights(program, weight_format, kinds)
     if products == "cast":
         program = _with_inputs_cast(program, chosen)
-        chosen = _dense_weights(program, kinds)
+        chosen = _narrow_weights(program, weight_format, kinds)
     if keeps_inputs or products == "held":
         program, kept = _with_inputs_kept(program, chosen)
         program = _with_inputs_of_the_step_before(program, kept) if products == "held" else program
-        chosen = _dense_weights(program, kinds)
+        chosen = _narrow_weights(program, weight_format, kinds)
     stores = program.stores
     whole_bytes = stores.element_bytes
     width = np.where(chosen, bytes_per_element(weight_format), stores.element_bytes)
@@ -77,10 +77,32 @@ def bytes_per_element(weight_format: str) -> float:
     >>> bytes_per_element("int4")
     0.515625
     """
-    rows = {
-        row["format"]: float(row["bytes_per_element"]) for row in read_table("quantisation.csv")
-    }
-    return rows[weight_format]
+    return float(_facts(weight_format)["bytes_per_element"])
+
+
+def _facts(weight_format: str) -> Mapping[str, str]:
+    return next(row for row in read_table("quantisation.csv") if row["format"] == weight_format)
+
+
+def _narrow_weights(program: Program, weight_format: str, kinds: Sequence[OpKind]) -> BoolArray:
+    """What a format narrows: dense weights, or those of experts alone where there are any."""
+    dense = _dense_weights(program, kinds)
+    if _facts(weight_format)["narrows"] == "experts":
+        of_experts = dense & _expert_weights(program)
+        return of_experts if of_experts.any() else dense
+    return dense
+
+
+def _expert_weights(program: Program) -> BoolArray:
+    """Storages that products of experts read, of which one token has less than a row in each."""
+    ops, reads = program.ops, program.reads
+    dims = program.dims[ops.dims]
+    rows_of_one = dims[:, 1].sum(axis=1)
+    is_expert = (ops.kind == OpKind.MATMUL) & (dims[:, 0, 0] > 1)
+    is_expert &= (rows_of_one > 0.0) & (rows_of_one < 1.0)
+    is_read = np.zeros(len(program.stores), dtype=bool)
+    is_read[reads.storage[is_expert[reads.op]]] = True
+    return is_read
 
 
 def _dense_weights(program: Program, kinds: Sequence[OpKind]) -> BoolArray:

@@ -32,7 +32,7 @@ _SMALL_MODEL_PARAMETERS = 5_000_000
 
 #: Precisions whose weights eager kernels widen themselves. Source: torch._weight_int4pack_mm;
 #: bitsandbytes, functional.gemv_4bit; Frantar et al., "Marlin", PPoPP 2025 (recalled).
-WIDENED_IN_KERNELS = frozenset({"int4"})
+WIDENED_IN_KERNELS = frozenset({"int4", "mxfp4"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,6 +201,8 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
         },
         "device_kinds": shipped_rows("prediction", "device_kinds.csv"),
         "early_products": shipped_rows("prediction", "early_products.csv"),
+        "expert_kernels": shipped_rows("prediction", "expert_kernels.csv"),
+        "expert_marlin": shipped_rows("prediction", "expert_marlin.csv"),
         "expert_tiles": shipped_rows("prediction", "expert_tiles.csv"),
         "frameworks": {r["framework"]: r for r in shipped_rows("prediction", "frameworks.csv")},
         "host_waits": _numbers("host_waits.csv", "name", "value"),

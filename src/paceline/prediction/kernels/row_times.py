@@ -27,7 +27,6 @@ from paceline.prediction.devices import (
     dtype_peaks,
     has_matrix_units,
     matrix_peaks,
-    operand_bytes,
     unhalved_peaks,
 )
 from paceline.prediction.features import (
@@ -49,7 +48,8 @@ from paceline.prediction.kernels.attention_tiles import (
 from paceline.prediction.kernels.conv_transforms import has_rare_filter
 from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
 from paceline.prediction.kernels.early_kernels import with_early
-from paceline.prediction.kernels.expert_tiles import beside_experts, experts_s
+from paceline.prediction.kernels.experts.expert_tiles import beside_experts
+from paceline.prediction.kernels.experts.times import experts_s
 from paceline.prediction.kernels.groups import (
     Group,
     conv_shape,
@@ -362,12 +362,12 @@ def _expert_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
     costs, dims = asked.lowered.costs, asked.shapes.dims[:, rows]
     num_experts, each, outputs, inputs = (dims[..., i] for i in range(4))
     reached = 1.0 - costs.unread_frac(rows, each.astype(np.float64)).astype(np.float32)
-    product = (num_experts * reached, each / np.maximum(reached, 1e-9), outputs, inputs)
-    precision = find_precision(asked.lowered.configuration.precision)
-    widths = ELEMENT_BYTES[precision.weight_dtype], operand_bytes(asked.devices, precision)
-    moved, known = asked.shapes.moved_bytes[:, rows], asked.calibration.constants["expert_tiles"]
+    product = (num_experts * reached, each / np.maximum(reached, 1e-9), outputs, inputs, each)
     sorts = (costs.variant[rows] != variants()["MATMUL", "adapters"]).astype(np.float32)
-    seconds = experts_s(product, moved, _engine(rows, asked), widths, known, sorts)
+    seconds = experts_s(
+        product, asked.shapes.moved_bytes[:, rows], _engine(rows, asked), asked.devices,
+        asked.lowered.configuration, asked.calibration, sorts=sorts,
+    )  # fmt: skip
     return np.asarray(np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12)))
 
 

@@ -15,7 +15,7 @@ _BITS_APART = re.compile(r"\b([48])[ -]bits?\b")
 #: Bits of a weight, by format.
 _BITS = {
     "fp64": 64, "fp32": 32, "tf32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8,
-    "int8-full": 8, "int4": 4, "nvfp4": 4,
+    "int8-full": 8, "int4": 4, "mxfp4": 4, "nvfp4": 4,
 }  # fmt: skip
 #: A cache of keys and values, and its format.
 _CACHE = re.compile(

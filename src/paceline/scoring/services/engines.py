@@ -21,8 +21,12 @@ from paceline.values import dataclass
 
 #: Platforms on which a host launches one kernel after the other.
 _LAUNCHED = ("cuda", "jetson", "rocm")
-#: Of the memory that an engine takes, what weights may take; the rest is for its cache.
+#: Of the memory of devices, what weights may take where somebody chooses how many share a model;
+#: the rest is for the cache.
 _WEIGHTS_FRAC = 0.75
+#: Up to which an engine that was told no degree starts on one device: vLLM takes 0.9 of it by
+#: default (``gpu_memory_utilization``), of which a twentieth is left to activations and a request.
+_STARTS_FRAC = 0.85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +61,14 @@ def runs_loop(cell: Cell) -> bool:
 
 
 def needed_tensor(cell: Cell, weights_bytes: float) -> int:
-    """Devices that must share the layers of a model for its weights and a cache to have room."""
-    usable = capacity_of(cell.device) * _WEIGHTS_FRAC
-    degree = 1
+    """Devices that must share the layers of a model for its weights and a cache to have room.
+
+    One is the default of engines, which nobody changes where they start.
+    """
+    capacity_bytes = capacity_of(cell.device)
+    if is_engine(cell.row.framework) and weights_bytes <= capacity_bytes * _STARTS_FRAC:
+        return 1
+    usable, degree = capacity_bytes * _WEIGHTS_FRAC, 1
     while weights_bytes / degree > usable and 2 * degree <= cell.row.num_devices:
         degree *= 2
     return degree

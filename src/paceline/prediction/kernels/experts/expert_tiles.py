@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from paceline.model.graph.costs import CostTable
-from paceline.model.graph.graph import FloatArray, OpKind
+from paceline.model.graph.graph import OpKind
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.product_tiles import Engine, TileConstants, tiled_s
@@ -43,15 +43,17 @@ class ExpertConstants:
         layer_s: Fixed seconds of a layer.
         token_bytes: Bytes that each row of a product moves besides, for each number that it takes
             in or gives out.
+        operand_bytes: Of what is multiplied.
     """
 
     tiles: TileConstants
     layer_s: float
     token_bytes: float
+    operand_bytes: float
 
 
 def expert_constants(
-    weight_bytes: float, operand_bytes: float, rows: Sequence[Mapping[str, str]]
+    weight_bytes: float, operand_bytes: float, rows: Sequence[Mapping[str, str]], kernel: str = ""
 ) -> ExpertConstants:
     """Fitted constants for weights of so many bytes; those of the nearest widths.
 
@@ -59,7 +61,9 @@ def expert_constants(
         weight_bytes: Of one weight.
         operand_bytes: Of one where it is multiplied: more, if it is widened on the way.
         rows: Constants by widths, as ``data/expert_tiles.csv`` has them.
+        kernel: One that is known by name; else what is chosen by widths.
     """
+    rows = [row for row in rows if row["kernel"] == kernel]
     asked = (("weight_bytes", weight_bytes), ("operand_bytes", operand_bytes))
     row = min(rows, key=lambda one: [abs(float(one[name]) - wanted) for name, wanted in asked])
     values = {name: float(row[name]) for name in TileConstants.__slots__}
@@ -67,30 +71,8 @@ def expert_constants(
         tiles=TileConstants(**values),
         layer_s=float(row["layer_s"]),
         token_bytes=float(row["token_bytes"]),
+        operand_bytes=float(row["operand_bytes"]),
     )
-
-
-def experts_s(
-    product: tuple[Array, ...], moved_bytes: Array, engine: Engine,
-    widths: tuple[float, FloatArray], rows: Sequence[Mapping[str, str]], sorts: Array | float = 1.0,
-) -> Array:  # fmt: skip
-    """Seconds of one of the two products of a layer on each device, (D, P, products).
-
-    Args:
-        product: As of `expert_product_s`.
-        moved_bytes: Likewise.
-        engine: The devices.
-        widths: Bytes of a weight, and of what each device multiplies, (D,).
-        rows: Constants, as of `expert_constants`.
-        sorts: As of `expert_product_s`.
-    """
-    weight_bytes, operand_bytes = widths
-    seconds: Array = np.full((), np.nan, dtype=np.float32)
-    for own in np.unique(operand_bytes).tolist():
-        constants = expert_constants(weight_bytes, own, rows)
-        told = expert_product_s(product, moved_bytes, engine, constants, sorts=sorts)
-        seconds = np.where((operand_bytes == own)[:, None, None], told, seconds)
-    return seconds
 
 
 def expert_product_s(

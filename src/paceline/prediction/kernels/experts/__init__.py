@@ -1,0 +1,1 @@
+"""How long layers of experts take, by the kernel that runs them."""
