@@ -486,13 +486,8 @@ def _served_words(
         yield words if len(served) == 1 else f"{_some(supports, rows)}: {words}"
     if served:
         runs = {c.configuration.precision for c in configured if c.configuration.is_served}
-<<<<<<< HEAD
-        if runs & set(workload.released):
-            yield f"weights as they are released ({', '.join(sorted(runs))}; --precision bf16 else)"
-=======
-        if own := sorted(runs & set(released_precisions(workload.name))):
+        if own := sorted(runs & set(workload.released)):
             yield f"weights as they are released ({', '.join(own)}; --precision bf16 else)"
->>>>>>> ded017a3 (Tell experts in INT4 by Marlin's law, and make MXFP4 a precision of its own)
     others = {row for c in configured if c.engine is None for row in c.rows}
     if others:
         yield f"a plain loop on {_some(supports, others)}, where no engine is modelled"
