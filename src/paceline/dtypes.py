@@ -157,6 +157,16 @@ def usual_spelling(text: str) -> str:
     return _SPELLINGS.get(text.lower(), text)
 
 
+def is_trainable(text: str) -> bool:
+    """Whether anything is trained in a precision; also of what names none.
+
+    >>> is_trainable("bf16"), is_trainable("AWQ")
+    (True, False)
+    """
+    known = PRECISIONS.get(usual_spelling(text))
+    return known is None or known.is_trainable
+
+
 def first_as_wide(precision: Precision) -> Precision:
     """The first precision whose numbers are all as wide: a program's bytes tell none apart.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.app.api.planning import predict
+from paceline.app.api.planning import plan, predict
 from paceline.errors import InvalidInputError
 from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
@@ -34,3 +34,26 @@ def test_a_row_states_no_square_for_pictures_that_are_none(model: str, task: str
     cells = {"gpu": "A100", "framework": "PyTorch", "precision": "fp32", "batch_per_gpu": "4"}
     row = parse_row({**cells, "model": model, "task": task, "img_size": "224", "unit": "img/s"})
     assert read_job(row).image_size is None
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "task"),
+    [
+        ("llama-3-8b", {"framework": "vllm"}, "infer"),
+        ("resnet50", {"framework": "tensorrt"}, "infer"),
+        ("llama-3-8b", {"precision": "int4"}, "infer"),
+        ("llama-3-8b", {"precision": "Q4_K_M"}, "infer"),
+        ("llama-3-8b", {"prompt_tokens": 99}, "infer"),
+        ("resnet50", {"framework": "torch:2.4", "precision": "fp8"}, "train"),
+        ("gpt2", {"framework": "deepspeed"}, "train"),
+        ("resnet50", {}, "train"),
+    ],
+)
+def test_a_question_that_only_one_task_has_is_of_that_task(model, options, task) -> None:
+    grid = predict(model, device="h100", batch=[1], devices=[1], **options)
+    assert grid.task == task
+
+
+def test_a_precision_that_nothing_is_trained_in_is_refused_of_a_training() -> None:
+    with pytest.raises(InvalidInputError, match="nothing is trained in `int4`"):
+        plan("llama-3-8b", precision="int4", epochs=3)

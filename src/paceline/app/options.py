@@ -26,9 +26,7 @@ Model = Annotated[
 Task = Annotated[str, Option(help="train or infer.", default="train")]
 AnswerTask = Annotated[
     str | None,
-    Option(
-        help="train or infer; infer where requests are stated, and of ONNX, GGUF and SavedModels."
-    ),
+    Option(help="train or infer; without, what options, software and file are of, else train."),
 ]
 Seq = Annotated[int | None, Option(help="Sequence length in tokens.")]
 ImageSize = Annotated[

@@ -150,23 +150,20 @@ def predict(
         PacelineError: One of its leaves, with a hint.
     """
     from paceline.app.progress import progress
-    from paceline.app.requests.predictions import Question, read_question, stated_work
+    from paceline.app.requests.predictions import SHARDINGS, Question, read_question, stated_work
     from paceline.model.graph.costs import Checkpointing
-    from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
     from paceline.simulation.simulator import simulate
 
-    known, stated = get_args(Checkpointing), {**requests, "optimizer": optimizer}
+    stated = dict(requests, optimizer=optimizer, precision=precision)
     task, framework = task_and_software(model, task, framework, stated)
+    known = get_args(Checkpointing)
     question = Question(
         device=device, batches=() if batch == "max" else tuple(batch), counts=tuple(devices),
-        takes_largest=batch == "max", seq=seq,
-        precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
+        takes_largest=batch == "max", seq=seq, precision=precision, compiler=compiler,
+        framework=framework, rewrite=rewrite, facts=tuple(facts), calibration=calibration,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
-        sharding=read_word(
-            sharding, ("auto", *SEARCHED_SHARDINGS), "sharding", command=_PREDICT_HELP
-        ),
+        sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
         work=stated_work(requests), trace=requests.get("trace"),
-        facts=tuple(facts), calibration=calibration,
     )  # fmt: skip
     workload = load(
         model, task=task, seq=seq, image_size=image_size,

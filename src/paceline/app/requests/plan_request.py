@@ -14,6 +14,7 @@ from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
 from paceline.app.requests.python_files import check_no_file
 from paceline.app.requests.words import read_day, read_word
+from paceline.dtypes import is_trainable
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.names.front_ends import usual_software, usual_task
 from paceline.reading import stamp_of
@@ -113,17 +114,32 @@ def task_and_software(
 ) -> tuple[str, str | None]:
     """The task and the software as stated, else what the options and the model's file are of.
 
+    Raises:
+        UnknownNameError: No software has that name.
+
     >>> task_and_software("gpt2", None, None, {"rps": 20})
     ('infer', None)
-    >>> task_and_software("model.gguf", None, None, {})
-    ('infer', 'llamacpp')
+    >>> task_and_software("gpt2", None, "vllm", {}), task_and_software("model.gguf", None, None, {})
+    (('infer', 'vllm'), ('infer', 'llamacpp'))
     """
-    if task is None and any(options.get(name) is not None for name in _OF_ANSWERS):
-        task = "infer"
-    elif task is None and any(options.get(name) is not None for name in _OF_TRAINING):
-        task = "train"
-    task = task or usual_task(model)
+    task = task or _implied_task(framework, options) or usual_task(model)
     return task, framework or usual_software(model, task)
+
+
+def _implied_task(framework: str | None, options: Mapping[str, object]) -> str | None:
+    from paceline.stack.engines import engine_of_format
+    from paceline.stack.trainers import loop_of
+
+    if any(options.get(name) is not None for name in _OF_ANSWERS):
+        return "infer"
+    if any(options.get(name) is not None for name in _OF_TRAINING):
+        return "train"
+    loop = None if framework is None else loop_of(framework)
+    if loop is not None and (loop.serves or loop.is_own):
+        return "infer"
+    names = [name.strip() for name in str(options.get("precision") or "").split(",")]
+    is_of_answers = all(engine_of_format(name) or not is_trainable(name) for name in names)
+    return "infer" if is_of_answers else None
 
 
 def read_request(

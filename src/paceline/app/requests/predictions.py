@@ -16,7 +16,7 @@ from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
-from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Sharding
 from paceline.planning.effects import check_effects
 from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
 from paceline.planning.forecast.grid_jobs import (
@@ -65,6 +65,8 @@ _MOST_BATCHES = 64
 _MOST_IN_FLIGHT = 20_000
 #: How a plain loop runs where the user does not say.
 _COMPILERS = ("eager",)
+#: What devices of a training job may be asked to split; `auto` is what fits.
+SHARDINGS: tuple[Sharding | Literal["auto"], ...] = ("auto", *SEARCHED_SHARDINGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
