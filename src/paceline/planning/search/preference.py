@@ -3,7 +3,8 @@
 Two plans are told apart where one is better by what matters to a buyer, at a stated chance. Of
 those that nothing is told to be better than, and that none of their price list which is as simple
 beats by both medians, the simplest strategy stands first, then the fewest machines, the shortest
-time (of the fastest ones the lowest cost), the fewest devices, and the most dependable provider.
+time, the fewest devices, and the most dependable provider. Where the fastest is asked for, the
+lowest cost comes before the fewest machines: what others cost beyond it buys nothing.
 What errs the same way in both plans tells them not apart: the model, the device and the kernels
 that they share, how its devices are joined, the price list of one provider, and that its prices go
 up and down together.
@@ -85,6 +86,8 @@ class Standing:
         kinds: What the strategy asks of a script.
         order: Keys by which candidates that are not told apart are ordered, the first counts most,
             (5, num_candidates).
+        second: Of them, time in steps of what is called the same; cost where time is the objective.
+        num_machines: How many they take.
         within_setting_frac: Share of a step's variance that another in its setting has too.
         within_device_frac: The same in another setting.
         within_model_frac: Share that a step of the model on any other device has too.
@@ -104,6 +107,8 @@ class Standing:
     price_list: IntArray
     kinds: IntArray
     order: FloatArray
+    second: FloatArray
+    num_machines: IntArray
     within_setting_frac: float
     within_device_frac: float
     within_model_frac: float
@@ -136,6 +141,8 @@ class Standing:
             )[place],
             kinds=search.kinds,
             order=_order(search),
+            second=_second(search),
+            num_machines=candidates.num_nodes,
             within_setting_frac=within_setting,
             within_device_frac=within_device,
             within_model_frac=_WITHIN_MODEL_FRAC,
@@ -293,7 +300,7 @@ class Standing:
 
     def _one_of_each(self, rows: Index) -> Index:
         """The best row of each offer, step, number of machines and way to share, by offer."""
-        keys = self.price_list, self.order[1], self.order[3], self.kinds
+        keys = self.price_list, self.num_machines, self.order[3], self.kinds
         order = np.lexsort((self.objective[rows], *(key[rows] for key in keys[::-1])))
         rows = rows[order]
         is_new = np.ones(len(rows), dtype=np.bool_)
@@ -322,7 +329,7 @@ class Standing:
         is not called the same: more machines that cost no more and are done sooner.
         """
         beaten = np.zeros(len(self.objective), dtype=np.bool_)
-        rank, second = self.order[0], self.order[2]
+        rank, second = self.order[0], self.second
         for most in np.unique(rank[some]):
             simple = rows[rank[rows] <= most]
             simple = simple[np.lexsort((second[simple], self.objective[simple]))]
@@ -475,10 +482,11 @@ def preferred_words(search: Search, first: int, other: int) -> str:
     if order[0, 0] < min(order[0, 1], 0):
         is_owned = search.found.places[int(search.candidates.place[first])].is_owned
         return "is at hand" if is_owned else "needs one device alone"
+    middle = ("takes fewer machines", "is faster")
+    middle = ("is cheaper", middle[0]) if _is_of_time(search) else middle
     words = (
-        "has the simpler strategy", "takes fewer machines",
-        "is cheaper" if _is_of_time(search) else "is faster", "takes fewer devices",
-        "is from the more dependable provider",
+        "has the simpler strategy", *middle,
+        "takes fewer devices", "is from the more dependable provider",
     )  # fmt: skip
     return next((w for w, (one, two) in zip(words, order, strict=True) if one < two), _BY_MEDIAN)
 
@@ -494,21 +502,28 @@ def _order(search: Search) -> FloatArray:
     """Complexity, machines, time in steps of what is called the same, devices, dependability.
 
     A job that is short on one device is simpler there than any that is spread, but on a machine at
-    hand. Where time is what is to be small, cost takes its place.
+    hand. Where time is what is to be small, cost takes its place, and comes before machines.
     """
     candidates, evaluation = search.candidates, search.evaluation
-    other = evaluation.pareto_cost if _is_of_time(search) else evaluation.pareto_time
-    with np.errstate(invalid="ignore", divide="ignore"):
-        steps = np.floor(np.log(other + _same_at_least(search)) / np.log(_SAME_FACTOR))
     dependable = np.array([dependability(place) for place in search.found.places], dtype=float)
     is_owned = np.array([place.is_owned for place in search.found.places])[candidates.place]
     rank = complexity(search.kinds)
     is_short_alone = (candidates.num_devices == 1) & (evaluation.time_s <= _SHORT_S)
     is_simpler = is_short_alone | (is_owned & (rank <= _UNSPLIT_RANK))
+    middle = [candidates.num_nodes, _second(search)]
     return np.stack([
-        rank - is_simpler, candidates.num_nodes, steps, candidates.num_devices,
-        -dependable[candidates.place],
+        rank - is_simpler, *(middle[::-1] if _is_of_time(search) else middle),
+        candidates.num_devices, -dependable[candidates.place],
     ])  # fmt: skip
+
+
+def _second(search: Search) -> FloatArray:
+    """Time, of the fastest cost, in steps of what is called the same."""
+    evaluation = search.evaluation
+    other = evaluation.pareto_cost if _is_of_time(search) else evaluation.pareto_time
+    with np.errstate(invalid="ignore", divide="ignore"):
+        steps = np.log(other + _same_at_least(search)) / np.log(_SAME_FACTOR)
+        return np.asarray(np.floor(steps))
 
 
 def _is_job(search: Search) -> bool:
