@@ -94,12 +94,16 @@ def _narrow_weights(program: Program, weight_format: str, kinds: Sequence[OpKind
 
 
 def _expert_weights(program: Program) -> BoolArray:
-    """Storages that products of experts read, of which one token has less than a row in each."""
+    """Storages that products of experts read, of which one token has less than a row in each.
+
+    A rank with one expert, or with tokens of many others, is told by the name of its layers.
+    """
     ops, reads = program.ops, program.reads
     dims = program.dims[ops.dims]
     rows_of_one = dims[:, 1].sum(axis=1)
-    is_expert = (ops.kind == OpKind.MATMUL) & (dims[:, 0, 0] > 1)
-    is_expert &= (rows_of_one > 0.0) & (rows_of_one < 1.0)
+    is_named = np.array([name.rpartition(".")[2] == "experts" for name in program.modules])
+    is_expert = (dims[:, 0, 0] > 1) & (rows_of_one > 0.0) & (rows_of_one < 1.0)
+    is_expert = (is_expert | is_named[ops.module]) & (ops.kind == OpKind.MATMUL)
     is_read = np.zeros(len(program.stores), dtype=bool)
     is_read[reads.storage[is_expert[reads.op]]] = True
     return is_read
