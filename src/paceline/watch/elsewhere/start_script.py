@@ -25,16 +25,25 @@ here=@HERE@
 exec >>"$here/@OUTPUT@" 2>&1 </dev/null
 rm -f "$here/@END@"
 echo "${SLURM_JOB_ID:-$$}" > "$here/@JOB@"
+# A signal may come before the number of the command is known: it is passed on then.
+stopped= child=
+trap 'stopped=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM INT HUP
 @OBSERVED@@SETTINGS@cd @DIRECTORY@ || exit 1
 @COMMAND@ &
 child=$!
-trap 'kill -TERM "$child" 2>/dev/null' TERM INT HUP
+[ -z "$stopped" ] || kill -TERM "$child" 2>/dev/null
 status=0
 wait "$child" || status=$?
 while kill -0 "$child" 2>/dev/null; do
   status=0
   wait "$child" || status=$?
 done
+# A signal ends the waiting, maybe when the command has just ended: its own status is asked for.
+if [ -n "$stopped" ]; then
+  last=0
+  wait "$child" 2>/dev/null || last=$?
+  [ "$last" = 127 ] || status=$last
+fi
 printf '{"status": %d, "ended_at": "%s"}\\n' "$status" "$(date -u +%Y-%m-%dT%H:%M:%S.000+00:00)" \\
   > "$here/.@END@"
 mv "$here/.@END@" "$here/@END@"
