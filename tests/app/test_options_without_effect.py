@@ -47,6 +47,7 @@ def test_a_row_states_no_square_for_pictures_that_are_none(model: str, task: str
         ("resnet50", {"framework": "torch:2.4", "precision": "fp8"}, "train"),
         ("gpt2", {"framework": "deepspeed"}, "train"),
         ("resnet50", {}, "train"),
+        ("llama-3-8b", {"precision": "fp8", "checkpointing": "block"}, "train"),
     ],
 )
 def test_a_question_that_only_one_task_has_is_of_that_task(model, options, task) -> None:

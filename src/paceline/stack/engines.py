@@ -163,6 +163,11 @@ class EngineProfile:
         return LAUNCHES if is_stated and release < (self.graphs_since or UNSTATED) else self.host
 
     @property
+    def only_answers(self) -> bool:
+        """Whether it runs what is trained and trains nothing."""
+        return self.serves or self.is_own
+
+    @property
     def overlaps(self) -> bool:
         """Whether the host of its release works beside the device."""
         if self.overlaps_since is None:

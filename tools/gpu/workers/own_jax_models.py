@@ -1,4 +1,4 @@
-"""Models of JAX as people write them; ``predict jax:own_jax_models:writer`` reads them too."""
+"""Models of JAX as people write them; ``predict jax:own_jax_models:WriterJob`` reads them too."""
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +90,7 @@ class Seer(nnx.Module):
         return self.head(x.mean((1, 2)))
 
 
-class writer:  # noqa: N801
+class WriterJob:
     """The writer with AdamW, and its texts."""
 
     def __init__(self):
@@ -101,7 +101,7 @@ class writer:  # noqa: N801
         return jnp.zeros((batch, LENGTH), jnp.int32)
 
 
-class seer:  # noqa: N801
+class SeerJob:
     """ResNet-50 with momentum, and its pictures."""
 
     def __init__(self):
@@ -114,7 +114,7 @@ class seer:  # noqa: N801
 
 def step_of(job):
     """A jitted training step of a job, and its state is kept between calls."""
-    known = {"writer": writer, "seer": seer}[job["name"]]()
+    known = {"writer": WriterJob, "seer": SeerJob}[job["name"]]()
     model, x = known.model, known.inputs(job["batch"])
     optimizer = nnx.Optimizer(model, known.optimizer, wrt=nnx.Param)
     shape = x.shape if job["name"] == "writer" else x.shape[:1]

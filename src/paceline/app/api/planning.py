@@ -154,7 +154,7 @@ def predict(
     from paceline.model.graph.costs import Checkpointing
     from paceline.simulation.simulator import simulate
 
-    stated = dict(requests, optimizer=optimizer, precision=precision)
+    stated = dict(requests, optimizer=optimizer, precision=precision, checkpointing=checkpointing)
     task, framework = task_and_software(model, task, framework, stated)
     known = get_args(Checkpointing)
     question = Question(

@@ -106,7 +106,9 @@ _OF_ANSWERS = (
     "prompt_tokens", "denoising_steps", "guidance", "beams",
 )  # fmt: skip
 #: Options that only what is trained has.
-_OF_TRAINING = ("epochs", "tokens", "global_batch", "optimizer")
+_OF_TRAINING = ("epochs", "tokens", "global_batch", "optimizer", "checkpointing")
+#: What an option says where it is left out.
+_UNSTATED = (None, "none")
 
 
 def task_and_software(
@@ -127,19 +129,19 @@ def task_and_software(
 
 
 def _implied_task(framework: str | None, options: Mapping[str, object]) -> str | None:
+    from paceline.catalog.lookup import split_names
     from paceline.stack.engines import engine_of_format
     from paceline.stack.trainers import loop_of
 
-    if any(options.get(name) is not None for name in _OF_ANSWERS):
+    if any(options.get(name) not in _UNSTATED for name in _OF_ANSWERS):
         return "infer"
-    if any(options.get(name) is not None for name in _OF_TRAINING):
+    if any(options.get(name) not in _UNSTATED for name in _OF_TRAINING):
         return "train"
-    loop = None if framework is None else loop_of(framework)
-    if loop is not None and (loop.serves or loop.is_own):
+    if framework is not None and loop_of(framework).only_answers:
         return "infer"
-    names = [name.strip() for name in str(options.get("precision") or "").split(",")]
+    names = split_names(str(options.get("precision") or ""))
     is_of_answers = all(engine_of_format(name) or not is_trainable(name) for name in names)
-    return "infer" if is_of_answers else None
+    return "infer" if names and is_of_answers else None
 
 
 def read_request(

@@ -494,7 +494,7 @@ def _loop(question: ScalingQuestion) -> EngineProfile:
         InvalidInputError: An engine that serves, or that runs what was trained.
     """
     loop = loop_of(question.framework or USUAL_LOOP)
-    if loop.serves or loop.is_own:
+    if loop.only_answers:
         raise InvalidInputError(
             f"{loop.title} runs trained models, and `scale` trains",
             hint="leave --framework out, or `paceline predict --task infer` with it",
