@@ -177,3 +177,11 @@ def test_devices_share_the_training_state_only_where_one_cannot_hold_it(model, s
     assert [cell.sharding for cell in chosen] == ["none", stated]
     assert chosen[1] == said[1]
     assert chosen[0].memory_bytes == said[0].memory_bytes
+
+
+def test_shares_on_the_host_are_none_of_the_parts_on_the_device():
+    cell = told_cell(devices=(4,), sharding="zero3", rewrite="offload=weights")
+    kept = told_cell(devices=(4,), sharding="zero3", rewrite="offload=optimizer")
+    assert cell.memory_parts.weights_bytes == cell.memory_parts.optimizer_bytes == 0.0
+    assert kept.memory_parts.weights_bytes > 0.0
+    assert told_live_bytes(cell) + kept.memory_parts.weights_bytes <= told_live_bytes(kept)

@@ -15,7 +15,11 @@ from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import FloatArray, IntArray, Phase
 from paceline.parallelism.collectives.communicators import communicator_bytes
-from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
+from paceline.parallelism.memory.sharded_memory import (
+    KeptShares,
+    peak_moments,
+    saved_process_bytes,
+)
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
 from paceline.parallelism.schedule.launches import hosted, launches_alone
 from paceline.parallelism.steps import Steps
@@ -290,15 +294,16 @@ def with_memory(
         for alone, whole, usual in ways
     )
     mid, joined = steps.memory_mid_bytes - saved_mid, _joined_bytes(cases)
-    share = 1.0 if sharding == "none" else 1.0 / shards
+    kept = KeptShares.of(shards, sharding)
+    kept = kept.on_host() if moments.shares_on_host else kept
     return replace(
         steps,
         memory_low_bytes=steps.memory_low_bytes * mid / steps.memory_mid_bytes + joined,
         memory_mid_bytes=mid + joined,
         memory_high_bytes=steps.memory_high_bytes - saved_high + joined,
         communicator_bytes=joined,
-        optimizer_state_bytes=steps.optimizer_state_bytes * share,
-        parameter_bytes=steps.parameter_bytes * (share if sharding == "zero3" else 1.0),
+        optimizer_state_bytes=steps.optimizer_state_bytes * kept.optimizer,
+        parameter_bytes=steps.parameter_bytes * kept.parameter,
     )
 
 
