@@ -32,9 +32,19 @@ def test_every_choice_keeps_as_many_requests_in_flight_as_stated(model, concurre
     plan = planned(model, Work(concurrency=concurrency), devices=("h100", "a100"))
     assert plan.choices
     for choice in plan.choices:
-        replicas = choice.global_batch // choice.batch_per_device
-        assert concurrency <= choice.global_batch < concurrency + replicas
+        assert choice.global_batch == concurrency
+        assert choice.batch_per_device <= concurrency
     assert plan.workload.concurrency == concurrency
+
+
+def test_replicas_beyond_the_requests_add_nothing():
+    alone, beside_idle = (
+        planned("gpt2-xl", Work(concurrency=1), devices=("h100",), pins={"strategy": strategy})
+        for strategy in ("dp1", "dp8")
+    )  # fmt: skip
+    served = [plan.choices[0].samples_per_s for plan in (alone, beside_idle)]
+    assert served[1].mid == pytest.approx(served[0].mid, rel=0.02)
+    assert served[1].high < 1.1 * served[0].high
 
 
 def test_a_latency_alone_means_one_request_at_a_time():

@@ -74,7 +74,8 @@ class BatchRule:
         accumulates: Whether gradients may be accumulated up to the limit.
         memory_confidence: Chance at which the memory of a device must suffice.
         shards_freely: Whether state is also sharded where it would fit unsharded.
-        in_flight: So many requests on all replicas together, shared evenly; None if free.
+        in_flight: So many requests on all replicas together, shared evenly (some have one less, or
+            none); None if free.
         least_global_batch: Fewest items per optimizer step, where gradients may be accumulated.
     """
 
@@ -159,6 +160,7 @@ def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> Candi
     if rule.in_flight is not None:
         surplus = global_batch - rule.in_flight
         allowed &= (surplus >= 0) & (surplus < groups[:, None])
+        global_batch = np.minimum(global_batch, rule.in_flight)
     if not rule.shards_freely:
         allowed &= ~_fits_unsharded(rows, allowed)
     kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)

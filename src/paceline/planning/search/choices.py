@@ -51,7 +51,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
     return PlannedChoice(
         place=planned_place(search, row),
         strategy=str(strategy_of(search, row)),
-        batch_per_device=global_batch // int(candidates.num_groups[row]),
+        batch_per_device=-(-global_batch // int(candidates.num_groups[row])),
         microbatches=int(candidates.microbatches[row]),
         global_batch=global_batch,
         precision=configuration.precision,
@@ -305,7 +305,7 @@ def job_at(search: Search, row: int) -> Job:
         workload=workload,
         configuration=how,
         strategy=strategy,
-        batch=float(search.candidates.global_batch[row]) / strategy.num_parts,
+        batch=float(np.ceil(search.candidates.global_batch[row] / strategy.num_parts)),
         seq=search.question.seq,
         habits=habits if strategy.sharding != "none" else (),
     )
