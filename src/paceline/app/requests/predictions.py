@@ -18,7 +18,12 @@ from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Sharding
 from paceline.planning.effects import check_effects
-from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
+from paceline.planning.forecast.grid import (
+    GridCell,
+    PredictionGrid,
+    configuration_of,
+    grid_of,
+)
 from paceline.planning.forecast.grid_jobs import (
     MAX_DEVICES_PER_MACHINE,
     UNSTATED_SHARDINGS,
@@ -358,34 +363,36 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
     stuck = _stuck(grid.cells)
     if not stuck:
         return ()
-    from paceline.app.requests.remedies import remedy_lines
+    from paceline.app.requests.remedies import least_of, remedy_lines
 
-    def evaluate(remedy: Remedy, name: str, batch: int) -> GridCell | None:
-        """The cell that the question becomes with one remedy; None where it has no answer."""
+    def evaluate(remedy: Remedy, name: str, batches: Sequence[int]) -> Sequence[GridCell]:
+        """The cells that the question has with one remedy; none where it has no answer."""
         changed = replace(
             question,
-            batches=(batch,),
+            batches=tuple(batches),
             counts=(remedy.count,),
             precision=remedy.precision or question.precision,
             rewrite=",".join(filter(None, (question.rewrite, remedy.rewrite))),
             sharding=remedy.sharding,
         )
         where = _Where(devices=(find_device(catalog, name),), counts=(remedy.count,), notes=())
-        other = _asked(changed, asked.grid.workload, catalog, where)
-        steps = simulate(other.cases, calibration=other.calibration)
-        cells = grid_of(other.grid, steps, other.calibration.name).cells
-        return cells[0] if cells else None
+        try:
+            other = _asked(changed, asked.grid.workload, catalog, where)
+            steps = simulate(other.cases, calibration=other.calibration)
+            return grid_of(other.grid, steps, other.calibration.name).cells
+        except PacelineError:
+            return ()
 
+    workload = asked.grid.workload
     lines = remedy_lines(
-        asked.grid.workload,
+        workload,
         stuck,
         evaluate,
         rewrite=question.rewrite,
-        framework=question.framework,
-        checkpointing=question.checkpointing,
-        seq=question.seq,
+        configuration=configuration_of(asked.grid, least_of(stuck)),
+        seq=question.seq or workload.default_seq,
     )
-    return (*_fewer_adapters(asked.grid.workload), *lines)
+    return (*_fewer_adapters(workload), *lines)
 
 
 def _fewer_adapters(workload: Workload) -> Iterator[str]:

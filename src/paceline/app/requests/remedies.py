@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from paceline.model.graph.costs import Checkpointing, Configuration
+import numpy as np
+
+from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Task, Workload
-from paceline.model.settings import read_settings
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.explain.savings import savings_sentence
 from paceline.planning.forecast.grid import GridCell
 from paceline.planning.forecast.grid_jobs import MAX_DEVICES_PER_MACHINE
-from paceline.planning.goal.rewrites import with_usual
+from paceline.prediction.memory.remedies import LEAST_SAVED_FRAC
 from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.units import format_bytes
 from paceline.values import dataclass
@@ -61,6 +63,7 @@ _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
         ),
     ),
     "infer": (
+        Remedy(rewrite="cache_format=fp8"),
         Remedy(precision="int8"),
         Remedy(precision="int4"),
         *(Remedy(count=count) for count in (2, 4, 8)),
@@ -68,10 +71,13 @@ _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
     ),
 }
 
+#: Smaller batches that are tried, evenly spaced by factors.
+_NUM_TRIED = 24
+
 _ONLY_TO_RUN = "all this is training; to run the model and not train it: --task infer"
 
-#: The prediction with a remedy, on a device at a batch size; None without one.
-Evaluate = Callable[[Remedy, str, int], GridCell | None]
+#: The predictions with a remedy, on a device at some batches; none where there is no answer.
+Evaluate = Callable[[Remedy, str, Sequence[int]], Sequence[GridCell]]
 
 
 def remedy_lines(
@@ -80,9 +86,8 @@ def remedy_lines(
     evaluate: Evaluate,
     *,
     rewrite: str,
-    framework: str | None,
-    checkpointing: Checkpointing,
-    seq: int | None,
+    configuration: Configuration,
+    seq: int,
 ) -> Iterator[str]:
     """For devices on which nothing fits: what rewrites save, and the least change that fits.
 
@@ -92,45 +97,78 @@ def remedy_lines(
     Args:
         workload: The model with its task.
         stuck: What was predicted for devices on which nothing fits; at least one.
-        evaluate: The prediction with a remedy.
+        evaluate: The predictions with a remedy.
         rewrite: Settings of the prediction, as `--rewrite` reads them.
-        framework: Software whose habits hold where they say nothing.
-        checkpointing: What the prediction recomputes.
-        seq: Sequence length; the workload's own if None.
+        configuration: How the first of them runs it.
+        seq: Sequence length.
     """
-    least = min(stuck, key=lambda cell: (cell.batch_per_device, cell.num_devices))
-    settings = (
-        f"precision={least.precision},compiler={least.compiler},checkpointing={checkpointing}"
+    least = least_of(stuck)
+    saved = (
+        _saved_words(least, evaluate)
+        if workload.generates
+        else savings_sentence(workload, configuration, batch=least.batch_per_device, seq=seq)
     )
-    habits = with_usual(rewrite, framework, is_training=workload.task == "train")
-    yield savings_sentence(
-        workload,
-        read_settings(f"{settings},{habits}", Configuration()),
-        batch=least.batch_per_device,
-        seq=seq or workload.default_seq,
-    )
+    if saved:
+        yield saved
     for name in dict.fromkeys(cell.device for cell in stuck):
-        own = min((c for c in stuck if c.device == name), key=lambda c: c.batch_per_device)
+        own = least_of([cell for cell in stuck if cell.device == name])
+        yield from _fewer_that_fit(own, evaluate)
         yield _least_that_fits(workload.task, own, evaluate, rewrite)
     if workload.task == "train":
         yield _ONLY_TO_RUN
 
 
+def least_of(cells: Sequence[GridCell]) -> GridCell:
+    """The one that needs least."""
+    return min(cells, key=lambda cell: (cell.batch_per_device, cell.num_devices))
+
+
+def _saved_words(stuck: GridCell, evaluate: Evaluate) -> str:
+    """What each change of a service that is one setting takes off what it needs."""
+    name, batch, count = stuck.device, stuck.batch_per_device, stuck.num_devices
+    needed = memory_bound_bytes(stuck.memory_bytes)
+    saved = {
+        remedy.options(""): needed - memory_bound_bytes(cell.memory_bytes)
+        for remedy in _REMEDIES["infer"]
+        if remedy.count == 1
+        for cell in evaluate(replace(remedy, count=count), name, (batch,))
+    }
+    most_first = sorted(saved.items(), key=lambda pair: -pair[1])
+    told = [
+        f"{way} saves {format_bytes(size)}"
+        for way, size in most_first
+        if size >= LEAST_SAVED_FRAC * needed
+    ]
+    return f"of {format_bytes(needed)} at batch {batch}, {', '.join(told)}" if told else ""
+
+
+def _fewer_that_fit(stuck: GridCell, evaluate: Evaluate) -> Iterator[str]:
+    """The most items that fit as it is, or nearly, where more were asked for."""
+    if stuck.batch_per_device == 1:
+        return
+    fewer = np.unique(np.geomspace(1, stuck.batch_per_device - 1, _NUM_TRIED).round())
+    cells = evaluate(Remedy(count=stuck.num_devices), stuck.device, [int(b) for b in fewer])
+    fitting = [cell for cell in cells if cell.status != "out of memory"]
+    if fitting:
+        largest = max(fitting, key=lambda cell: cell.batch_per_device)
+        yield f"{stuck.device}: batch {largest.batch_per_device} fits: {_needed(largest)}"
+
+
+def _needed(cell: GridCell) -> str:
+    is_endless = math.isinf(cell.memory_capacity_bytes)
+    room = "" if is_endless else f" of {format_bytes(cell.memory_capacity_bytes)}"
+    return f"{format_bytes(memory_bound_bytes(cell.memory_bytes))}{room}, {MEMORY_BOUND}"
+
+
 def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: str) -> str:
     name, batch = stuck.device, stuck.batch_per_device
     for remedy in _REMEDIES[task]:
-        cell = evaluate(remedy, name, batch)
+        cell = next(iter(evaluate(remedy, name, (batch,))), None)
         if cell is not None and cell.status != "out of memory":
-            quantile_bytes = memory_bound_bytes(cell.memory_bytes)
-            saved = format_bytes(memory_bound_bytes(stuck.memory_bytes) - quantile_bytes)
-            room = (
-                ""
-                if math.isinf(cell.memory_capacity_bytes)
-                else (f" of {format_bytes(cell.memory_capacity_bytes)}")
-            )
+            saved = memory_bound_bytes(stuck.memory_bytes) - memory_bound_bytes(cell.memory_bytes)
             return (
-                f"{name}: batch {batch} fits with {remedy.options(rewrite)}: "
-                f"{format_bytes(quantile_bytes)}{room}, {MEMORY_BOUND}; {saved} less"
+                f"{name}: batch {batch} fits with {remedy.options(rewrite)}: {_needed(cell)}; "
+                f"{format_bytes(saved)} less"
             )
     most = f"{MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "int4"
     return f"{name}: batch {batch} does not fit with any of these, up to {most}"

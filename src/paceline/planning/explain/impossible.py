@@ -10,6 +10,7 @@ import numpy as np
 from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_devices
 from paceline.errors import DoesNotFitError, NoOfferError
+from paceline.model.graph.costs import Configuration
 from paceline.planning.explain.constraint_relaxation import loosening
 from paceline.planning.explain.savings import savings_sentence
 from paceline.planning.explain.wording import (
@@ -137,25 +138,32 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
     batch = int(search.forecast.batch[0])
     capacity = format_bytes(largest.capacity_bytes or 0.0)
     row = np.unravel_index(np.nanargmin(memory), memory.shape)[0]
-    saved = savings_sentence(
-        search.workload,
-        search.forecast.configurations[row],
-        batch=batch,
-        seq=search.question.seq,
-        excluded=OF_A_SEARCH if search.question.is_training else (),
-    )
-    first = (
-        "try --max-devices above that, --rewrite with one of the following"
-        if search.question.is_training
-        else "try --max-devices above that, --precision int4"
-    )
-    instead = "; --task infer only runs the model" if search.question.is_training else ""
     return DoesNotFitError(
         f"{search.workload.title} does not fit: at batch {batch} it needs "
         f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
         f"{capacity}; sharding over up to {search.goal.most_devices} devices does not help enough",
-        hint=f"{first}, or a shorter --seq" + (f": {saved}" if saved else "") + instead,
+        hint=_what_needs_less(search, search.forecast.configurations[row], batch),
     )
+
+
+def _what_needs_less(search: Search, configuration: Configuration, batch: int) -> str:
+    if search.workload.generates:
+        return (
+            "try --max-devices above that, --precision int4, or fewer or shorter requests "
+            "(--concurrency, --prompt-tokens)"
+        )
+    is_training = search.question.is_training
+    saved = savings_sentence(
+        search.workload,
+        configuration,
+        batch=batch,
+        seq=search.question.seq,
+        excluded=OF_A_SEARCH if is_training else (),
+    )
+    first = "--rewrite with one of the following" if is_training else "--precision int4"
+    instead = "; --task infer only runs the model" if is_training else ""
+    told = f": {saved}" if saved else ""
+    return f"try --max-devices above that, {first}, or a shorter --seq{told}{instead}"
 
 
 def _stated_ways(goal: Goal) -> str:

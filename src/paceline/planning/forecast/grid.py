@@ -157,6 +157,7 @@ class PredictionGrid:
         assumptions: Printed first, one sentence each.
         cells: By device, then count, then precision and compiler, then batch.
         unanswered: Devices without a prediction.
+        generates: Whether answers are written token by token.
         remedies: What would make it fit where nothing does.
         load: The requests that come to a service, in words; empty where batches are asked for.
         services: What these requests see, by device and count; none likewise.
@@ -172,6 +173,7 @@ class PredictionGrid:
     assumptions: tuple[str, ...]
     cells: tuple[GridCell, ...]
     unanswered: tuple[UnansweredDevice, ...]
+    generates: bool = False
     remedies: tuple[str, ...] = ()
     load: str = ""
     services: tuple[ServiceCell, ...] = ()
@@ -214,6 +216,7 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
         title=workload.title,
         task=workload.task,
         sample_unit=workload.sample_unit,
+        generates=workload.generates,
         num_parameters=workload.num_parameters,
         calibration=calibration,
         catalog_version=asked.catalog.version,
@@ -228,6 +231,22 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
             *(_silent(one, goal) for one in silent),
             *(one for one in _partly_silent(asked) if one.device in answered),
         ),
+    )
+
+
+def configuration_of(asked: GridCases, cell: GridCell) -> Configuration:
+    """How one of the cells is run."""
+    shown = cell.precision, cell.compiler, cell.tensor_degree, cell.sharding
+    return next(
+        one.configuration
+        for one in asked.configured
+        if shown
+        == (
+            one.configuration.precision,
+            one.configuration.compiler,
+            one.tensor_degree,
+            one.sharding,
+        )
     )
 
 

@@ -20,7 +20,7 @@ from paceline.shipped import shipped_rows
 from paceline.values import dataclass
 
 #: Less than this share of the peak is no remedy.
-_LEAST_SAVED_FRAC = 0.01
+LEAST_SAVED_FRAC = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def memory_remedies(
         if changed is None:
             continue
         peak, flop = _peak_and_flop(changed, batch, seq)
-        if now[0] - peak >= _LEAST_SAVED_FRAC * now[0]:
+        if now[0] - peak >= LEAST_SAVED_FRAC * now[0]:
             remedy = MemoryRemedy(
                 settings=settings, price=price, peak_bytes=peak, saved_bytes=now[0] - peak,
                 flop_factor=flop / max(now[1], 1.0),

@@ -70,7 +70,11 @@ def predictions_page(grid: PredictionGrid) -> Page:
     tables = tuple(
         Section(
             title=name,
-            table=batch_table([c for c in grid.cells if c.device == name], grid.sample_unit),
+            table=batch_table(
+                [c for c in grid.cells if c.device == name],
+                grid.sample_unit,
+                has_latency=grid.generates,
+            ),
         )
         for name in names
     )

@@ -199,9 +199,11 @@ def count_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
     )
 
 
-def batch_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
-    """Everything about one device by batch; OOM where it does not fit."""
-    has_latency = any(cell.ttft_s is not None for cell in cells)
+def batch_table(cells: Sequence[GridCell], sample_unit: str, *, has_latency: bool = False) -> Table:
+    """Everything about one device by batch; OOM where it does not fit.
+
+    ``has_latency``: whether answers are written token by token.
+    """
     waits, used = (" | per token | first token", "") if has_latency else ("", " | MFU > -2")
     return Table(
         columns=header(
@@ -273,7 +275,7 @@ def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str
     tables = (
         [count_table(part, unit) for part in _side_by_side(cells, unit, width)]
         if _has_counts(cells)
-        else [batch_table(cells, unit)]
+        else [batch_table(cells, unit, has_latency=grid.generates)]
     )
     shown = "\n\n".join(text_table(table, width=width) for table in tables)
     notes = _reasons(cells)
@@ -288,8 +290,7 @@ def _memory_words(grid: PredictionGrid, cells: Sequence[GridCell]) -> str:
     fitting = [cell for cell in cells if cell.status != "out of memory"]
     cell = fitting[-1] if fitting else cells[0]
     parts = cell.memory_parts
-    is_answered = any(one.ttft_s is not None for one in cells)
-    rest = "gradients and " if grid.task == "train" else "caches and " if is_answered else ""
+    rest = "gradients and " if grid.task == "train" else "caches and " if grid.generates else ""
     named = {
         "weights": parts.weights_bytes,
         "optimizer states": parts.optimizer_bytes,
@@ -318,8 +319,9 @@ def _device_title(cells: Sequence[GridCell]) -> str:
 
 
 def _device_table(grid: PredictionGrid, cells: Sequence[GridCell]) -> Table:
-    table = count_table if _has_counts(cells) else batch_table
-    return table(cells, grid.sample_unit)
+    if _has_counts(cells):
+        return count_table(cells, grid.sample_unit)
+    return batch_table(cells, grid.sample_unit, has_latency=grid.generates)
 
 
 def _has_counts(cells: Sequence[GridCell]) -> bool:

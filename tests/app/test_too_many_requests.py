@@ -1,0 +1,37 @@
+"""Requests that an engine has no room for: what is told, and what would make room."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from paceline import predict
+from paceline.planning.forecast.grid import PredictionGrid
+from paceline.reporting.figures import memory_bound_bytes
+
+
+def answered(**more: object) -> PredictionGrid:
+    return predict("mistral-7b", task="infer", device="a100", prompt_tokens=50_000, **more)
+
+
+def test_the_batch_that_is_told_to_fit_fits_and_the_next_does_not() -> None:
+    told = " ".join(answered(batch=12).remedies)
+    most = int(re.search(r"batch (\d+) fits: ", told)[1])
+    assert answered(batch=most).cells[0].status == "fits"
+    assert answered(batch=most + 1).cells[0].status == "out of memory"
+
+
+def test_what_a_change_is_told_to_save_is_what_the_prediction_with_it_needs_less() -> None:
+    stuck = answered(batch=12)
+    saved = re.search(r"cache_format=fp8 saves ([\d.]+) GB", stuck.remedies[0])
+    narrow = answered(batch=12, rewrite="cache_format=fp8")
+    less = memory_bound_bytes(stuck.cells[0].memory_bytes) - memory_bound_bytes(
+        narrow.cells[0].memory_bytes
+    )
+    assert float(saved[1]) == pytest.approx(less / 1e9, rel=0.05)
+
+
+def test_one_picture_too_many_is_no_reason_for_a_setting_that_cannot_be() -> None:
+    told = " ".join(predict("resnet18", task="infer", device="t4", batch=30_000).remedies)
+    assert re.search(r"batch \d+ fits", told)
