@@ -60,6 +60,8 @@ class TrainingProfile:
         live_parameters: Of gathered weights, how many stay so where backward soon needs them again.
         loops_experts: Whether the host launches experts one after the other, and waits to learn how
             many tokens each got.
+        returns_gradients: Whether a share of gradients that went to the host comes back whenever it
+            is summed, and goes down in FP32 once a step.
         flat_states: Whether a rank has one tensor for each optimizer state of all its weights.
         host: Whose kernels run, and whose host dispatches them.
     """
@@ -85,6 +87,7 @@ class TrainingProfile:
     launches_each: bool
     loops_experts: bool
     live_parameters: float = 0.0
+    returns_gradients: bool = False
     flat_states: bool = False
     host: str = _USUAL
 

@@ -279,6 +279,7 @@ def software_of(job: Job, usual: TrainingProfile | None = None) -> TrainingProfi
         profile = replace(
             profile,
             keeps_gradients=own.keeps_gradients,
+            returns_gradients=own.returns_gradients,
             wraps_each=own.wraps_each,
             live_parameters=own.live_parameters,
         )

@@ -21,6 +21,7 @@ from paceline.parallelism.memory.sharded_memory import (
     saved_process_bytes,
 )
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
+from paceline.parallelism.replicas.host_shares import HostLinks
 from paceline.parallelism.schedule.launches import hosted, launches_alone
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
@@ -100,7 +101,7 @@ def replicated_times(
             rows = every[start : start + _CHUNK]
             mine = cases.take(rows)
             own = _launched(mine, passes, alone.take(rows), known)
-            part = _sharded(mine, passes, own, seq[rows], added_s[rows], sharding)
+            part = _sharded(mine, passes, own, seq[rows], added_s[rows], sharding, known)
             parts.append((rows, part))
     return Steps.joined(parts, len(cases))
 
@@ -156,7 +157,7 @@ def num_shards(cases: Cases) -> IntArray:
 
 def _sharded(
     cases: Cases, passes: RankPasses, alone: Steps, seq: FloatArray, tensor_s: FloatArray,
-    sharding: Sharding,
+    sharding: Sharding, calibration: Calibration,
 ) -> Steps:  # fmt: skip
     """Rows that split the same; ranks of a machine that share layers share its network too."""
     shards, degree = num_shards(cases), passes.shape.num_ranks
@@ -175,6 +176,7 @@ def _sharded(
         shards=shards,
         node_share_frac=1.0 / np.minimum(degree, cases.devices_per_domain),
         software=_profile(cases, passes),
+        host_links=_host_links(cases, calibration),
     )
     split_s = cases.microbatches * tensor_s
     step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s
@@ -196,6 +198,13 @@ def _sharded(
         sharing_log_sigma=sharing,
     ).with_spread(log_sigma, alone)
     return replace(steps, reasons=_linked(cases, steps))
+
+
+def _host_links(cases: Cases, calibration: Calibration) -> HostLinks:
+    """Links to the host of each row's device."""
+    machines, share = cases.machines, calibration.constant("host", "link_efficiency_frac")
+    links = [one.device_link for one in machines]
+    return HostLinks.of([one.device for one in machines], links, share).take(cases.machine)
 
 
 def replica_work(passes: RankPasses, seq: float) -> ReplicaWork:

@@ -443,6 +443,8 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
         yield f"the largest batch that fits at a chance of {chance}, within 1 %"
     if any(f"offload={what}" in question.rewrite for what in ("optimizer", "weights")):
         yield "the update on the host ends with its copies"
+    if "offload=weights" in question.rewrite and question.sharding == "zero3":
+        yield "shares of weights come from the host before each gather; of gradients, go there"
     if question.sharding not in UNSTATED_SHARDINGS:
         yield f"devices share the training state ({question.sharding})"
     is_eager = any(

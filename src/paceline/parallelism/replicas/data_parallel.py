@@ -29,6 +29,7 @@ from paceline.parallelism.collectives.times import (
     send_recv_s,
 )
 from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
+from paceline.parallelism.replicas.host_shares import HostTraffic
 from paceline.parallelism.strategy.strategy import GradientSync, Sharding
 from paceline.values import dataclass
 
@@ -114,6 +115,7 @@ def data_parallel_step(
     bucket_bytes: npt.ArrayLike = BUCKET_BYTES,
     forward_s: npt.ArrayLike = 0.0,
     num_reductions: npt.ArrayLike = 1.0,
+    host: HostTraffic | None = None,
 ) -> DataParallelStep:
     """Step time of data-parallel training at a constant batch per device.
 
@@ -138,6 +140,7 @@ def data_parallel_step(
         forward_s: Forward that the closing gather of ZeRO 1 and 2 hides behind; 0 hides nothing.
         num_reductions: How often in a step gradients are reduced, and blocks of ZeRO-3 gathered;
             ``mid_s`` and ``backward_s`` are then those of one of them.
+        host: What shares of ZeRO-3 take on the host link, each time; None if they are on devices.
     """
     group = RankGroup.of(
         num_ranks, ranks_per_node, device_link, node_link, node_share_frac=node_share_frac
@@ -149,7 +152,7 @@ def data_parallel_step(
     if gradient_sync != "all_reduce":
         exposed_s = communication_s = _central_s(work, gradient_sync)
     elif sharding == "zero3":
-        exposed_s, communication_s = _fully_sharded(work)
+        exposed_s, communication_s = _fully_sharded(work, host)
     else:
         exposed_s, communication_s = _bucketed(work, sharding, profile)
     alone_s = work.alone_s * work.num_reductions
@@ -278,21 +281,28 @@ def _queue_end_s(
     return np.asarray(np.maximum(finish_s, backward_s))
 
 
-def _fully_sharded(work: _Work) -> tuple[FloatArray, FloatArray]:
+def _fully_sharded(work: _Work, host: HostTraffic | None) -> tuple[FloatArray, FloatArray]:
     """Exposed and whole communication of FSDP with prefetch of one block.
 
     Each block is gathered for forward, gathered again for backward, and its gradients are
     scattered. The first gather and the last scatter have nothing to hide behind; in between a
-    block's communication hides behind the compute of its neighbour, as far as that lasts.
+    block's communication hides behind the compute of its neighbour, as far as that lasts. Shares on
+    the host are copied before a gather and after a scatter, while neighbours use the network.
     """
     blocks, forward_s = float(FSDP_BLOCKS), work.alone_s - work.backward_s
     gather_s = all_gather_s(work.parameter_bytes / blocks, work.group)
     scatter_s = reduce_scatter_s(work.gradient_bytes / blocks, work.group)
-    forward_gap_s = np.maximum(gather_s - forward_s / blocks, 0.0)
-    backward_gap_s = np.maximum(gather_s + scatter_s - work.backward_s / blocks, 0.0)
-    exposed_s = gather_s + scatter_s + (blocks - 1.0) * (forward_gap_s + backward_gap_s)
+    sent_s, bare_s = gather_s + scatter_s, gather_s + scatter_s
+    before_s, behind_s, every_s = gather_s, sent_s, sent_s + gather_s
+    if host is not None:
+        block = host.per_block(blocks)
+        before_s, behind_s = block.forward_s(gather_s), block.backward_s(sent_s)
+        bare_s, every_s = bare_s + block.every_s - block.weights_up_s, every_s + block.every_s
+    forward_gap_s = np.maximum(before_s - forward_s / blocks, 0.0)
+    backward_gap_s = np.maximum(behind_s - work.backward_s / blocks, 0.0)
+    exposed_s = bare_s + (blocks - 1.0) * (forward_gap_s + backward_gap_s)
     num_rounds = work.num_reductions
-    return num_rounds * exposed_s, num_rounds * blocks * (2.0 * gather_s + scatter_s)
+    return num_rounds * exposed_s, num_rounds * blocks * every_s
 
 
 def _central_s(work: _Work, gradient_sync: GradientSync) -> FloatArray:

@@ -21,6 +21,7 @@ from paceline.parallelism.replicas.data_parallel import (
     summed_over_replicas_s,
 )
 from paceline.parallelism.replicas.gradient_profile import gradient_profile
+from paceline.parallelism.replicas.host_shares import HostLinks, HostTraffic
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.values import dataclass
@@ -75,6 +76,7 @@ class ReplicaWork:
             alone.
         profile: When gradients are ready; None, for evenly, where a step has several passes.
         num_trained: Parameters that have gradients.
+        on_host: The pass whose shares of weights and gradients are on the host, if they are.
     """
 
     gradient_bytes: float
@@ -82,6 +84,7 @@ class ReplicaWork:
     renewed_bytes: float
     profile: GradientProfile | None
     num_trained: float
+    on_host: LoweredPass | None = None
 
     @classmethod
     def of(cls, step: LoweredStep, *, seq: float) -> ReplicaWork:
@@ -96,7 +99,20 @@ class ReplicaWork:
             renewed_bytes=gathered_bytes * trained_frac,
             profile=None if only is None else gradient_profile(only, batch=1.0, seq=seq),
             num_trained=float(largest.num_trainable_parameters),
+            on_host=largest if largest.configuration.offload == "weights" else None,
         )
+
+    def host_traffic(
+        self, num_ranks: FloatArray, num_sums: FloatArray, links: HostLinks | None,
+        software: TrainingProfile,
+    ) -> HostTraffic | None:  # fmt: skip
+        """What shares on the host move where so many ranks split all; None if none are there."""
+        if self.on_host is None or links is None:
+            return None
+        return HostTraffic.of(
+            self.on_host, links, num_ranks=num_ranks, num_sums=num_sums,
+            returns_gradients=software.returns_gradients,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,6 +149,7 @@ def replicated_step(
     shards: npt.ArrayLike | None = None,
     node_share_frac: npt.ArrayLike = 1.0,
     software: TrainingProfile | None = None,
+    host_links: HostLinks | None = None,
 ) -> ReplicatedStep:
     """Optimizer steps of replicas, one array element per candidate.
 
@@ -155,14 +172,19 @@ def replicated_step(
             replicas of these; all by default.
         node_share_frac: Share of the node's network that these ranks have for themselves.
         software: Whose buckets they are, and when it gathers; PyTorch's if None.
+        host_links: Of the ranks; None where nothing is on the host.
     """
     software = software or find_training_profile()
     count, ranks = (np.asarray(x, dtype=np.float64) for x in (microbatches, num_ranks))
     parts = np.broadcast_to(ranks if shards is None else np.asarray(shards, float), ranks.shape)
     once_s = np.minimum(update_s, alone_s)
     kept_s = once_s if sharding == "none" else once_s / parts
-    compute_s = count * (alone_s - once_s) + kept_s
     rounds = count if sharding in ("zero2", "zero3") else np.ones_like(count)
+    host = work.host_traffic(parts, rounds, host_links, software)
+    if sharding == "zero3" and host is not None:
+        # What an update would copy down and up is down already, and stays there.
+        kept_s = np.where(parts > 1, 0.0, kept_s)
+    compute_s = count * (alone_s - once_s) + kept_s
     width_bytes = work.gradient_bytes / max(work.num_trained, 1.0)
     forward_s = np.subtract(np.subtract(alone_s, once_s), backward_s)
     one = data_parallel_step(
@@ -180,6 +202,7 @@ def replicated_step(
         node_share_frac=node_share_frac,
         bucket_bytes=software.bucket_size_bytes(parts, width_bytes),
         forward_s=np.maximum(forward_s, 0.0) * software.gathers_ahead,
+        host=host,
     )
     summed_s, left_s = summed_over_replicas_s(
         work.gradient_bytes / parts, backward_s=backward_s, num_replicas=ranks / parts,
