@@ -106,7 +106,7 @@ def test_copies_hide_behind_blocks_but_for_the_first_and_the_last():
 
 def test_copies_wait_for_gathers_that_take_the_same_link():
     apart, shared = (
-        step(traffic(link=4e9, is_shared=is_shared)).mid_s[0] for is_shared in (False, True)
+        step(traffic(link=1e9, is_shared=is_shared)).mid_s[0] for is_shared in (False, True)
     )
     assert shared > apart
 
