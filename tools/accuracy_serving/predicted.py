@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from accuracy_serving.rows import PRECISIONS
+from accuracy_serving.rows import PRECISIONS, table
 from paceline.catalog.entities import Device, Link
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
@@ -25,7 +25,9 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
 from paceline.stack.engines import find_engine
 
-_SHARED = ["entry", "device", "format", "ranks", "backend", "kernel"]
+_SHARED = ["entry", "device", "format", "ranks", "replicas", "backend", "kernel"]
+#: Between boards that no column describes: one adapter of 400 Gb/s for each device.
+_NETWORK = "dgx-h100-ib"
 
 
 def predicted(
@@ -40,7 +42,7 @@ def predicted(
         on_progress(" ".join(map(str, key)))
         device = find_device(catalog, str(key[1]))
         try:
-            times = _times(group, device, links.get(device.fabric or ""), cache)
+            times = _times(group, device, links, cache)
         except PacelineError as error:
             runs.loc[group.index, "reason"] = str(error)
             continue
@@ -49,37 +51,46 @@ def predicted(
 
 
 def _times(
-    group: pd.DataFrame, device: Device, link: Link | None, cache: Path | None
+    group: pd.DataFrame, device: Device, links: Mapping[str, Link], cache: Path | None
 ) -> pd.DataFrame:
     first = group.iloc[0]
     workload = cached_workload(
         WorkloadKey(entry=first.entry, task="infer", image_size=None, optimizer=None),
         cache_folder=cache,
     )
+    is_balanced = bool(first.balance_steps)
     runs = ServingRuns(
-        concurrency=group.concurrency.to_numpy(float),
+        concurrency=(group.concurrency / group.replicas).to_numpy(float),
         input_tokens=group.input_tokens.to_numpy(float),
         output_tokens=group.output_tokens.to_numpy(float),
         rounds=group.rounds.fillna(np.inf).to_numpy(float),
+        groups=1 if is_balanced else int(first.replicas),
     )
     # Older releases schedule beside the device where they are told to; runs do not state it.
     engine = find_engine(str(first.backend)).on(device)
-    ranks = int(first.ranks)
-    machine = Machine.of(device, ranks, device_link=link)
+    ranks, replicas = int(first.ranks), int(first.replicas)
+    link = links.get(device.fabric or "")
+    joined = {row["device"]: int(row["joined"]) for row in table("systems.csv")}
+    machine = Machine.of(
+        device, ranks, devices_per_node=min(ranks, joined[first.device]), device_link=link,
+        node_link=links[_NETWORK],
+    )  # fmt: skip
     ways = []
     for precision in PRECISIONS[first.format]:
         jobs = [
             Job(
                 workload=workload,
                 configuration=Configuration(precision=precision),
-                strategy=Strategy.from_degrees(tp=ranks),
-                batch=row.concurrency,
+                strategy=Strategy.from_degrees(ep=replicas, tp=ranks // replicas),
+                batch=requests,
                 prompt_tokens=int(row.input_tokens),
                 output_tokens=int(row.output_tokens),
                 rounds=rounds,
                 profile=str(engine),
             )
-            for row, rounds in zip(group.itertuples(), runs.rounds, strict=True)
+            for row, requests, rounds in zip(
+                group.itertuples(), runs.concurrency, runs.rounds, strict=True
+            )
         ]
         calibration = _with_kernel(str(first.kernel), precision)
         steps = simulate(jobs, [machine] * len(jobs), calibration=calibration)
@@ -87,7 +98,8 @@ def _times(
         ways.append(EnginePasses.of(steps))
     times = request_times(runs, fastest(ways), engine)
     # A request that comes while others are written for waits for half of the steps between looks.
-    polled_s = np.where(runs.concurrency > 1.0, group.poll_steps / 2.0, 0.0) * times.step_s
+    waited_steps = group.poll_steps / 2.0 + group.balance_steps
+    polled_s = np.where(group.concurrency > 1.0, waited_steps, 0.0) * times.step_s
     writes_only = group["mode"] == "disagg"
     return pd.DataFrame(
         {

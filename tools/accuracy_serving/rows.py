@@ -21,8 +21,8 @@ PRECISIONS = {
     "int4": ("int4",),
     "mxfp4": ("mxfp4",),
 }
-#: Devices of one node.
-MAX_RANKS = 8
+#: Devices of one board.
+BOARD = 8
 #: Runs that gave the ways of requests (`stack/data/engines.toml`).
 _PATH_DEVICES = ("h100_sxm", "h200_sxm")
 _PATH_TOKENS = 1024
@@ -55,12 +55,15 @@ def read_runs(path: Path) -> pd.DataFrame:
         device=runs.system.map(devices),
         format=_formats(runs),
         ranks=_ranks(runs),
-        concurrency=runs.batch_size,
+        replicas=_replicas(runs),
+        concurrency=runs.batch_size * runs.attention_dp_size.fillna(1),
         input_tokens=runs.isl * length,
         output_tokens=runs.osl * length,
         rounds=np.array([float(row["rounds"] or "nan") for row in sources]),
     )
-    runs = runs.assign(poll_steps=_poll_steps(runs), kernel=_kernels(runs))
+    runs = runs.assign(
+        poll_steps=_poll_steps(runs), kernel=_kernels(runs), balance_steps=_balance_steps(runs)
+    )
     runs.loc[runs["mode"] == "disagg", "rounds"] = np.nan
     return runs.assign(reason=_reasons(runs), gave_path=_gave_path(runs))
 
@@ -73,6 +76,18 @@ def _poll_steps(runs: pd.DataFrame) -> pd.Series:
         polls &= runs.model_path.str.fullmatch(row["models"])
         polls &= runs.concurrency >= float(row["least_requests"])
         steps = steps.mask(polls, float(row["steps"]))
+    return steps
+
+
+def _balance_steps(runs: pd.DataFrame) -> pd.Series:
+    """Steps that a prompt waits at most until ranks with requests of their own read theirs too.
+
+    What the benchmark told some engines; none where prompts are read as they come.
+    """
+    steps = pd.Series(0.0, index=runs.index)
+    for row in table("balance.csv"):
+        waits = (runs.backend == row["backend"]) & (runs.replicas > 1)
+        steps = steps.mask(waits, float(row["steps"]))
     return steps
 
 
@@ -90,6 +105,7 @@ def _kernels(runs: pd.DataFrame) -> pd.Series:
 def _gave_path(runs: pd.DataFrame) -> pd.Series:
     """Runs that the way of a request was measured on: their first tokens are judged nowhere."""
     is_short = (runs.isl == _PATH_TOKENS) & (runs.concurrency <= _PATH_REQUESTS)
+    is_short &= runs.replicas == 1
     return is_short & runs.system.isin(_PATH_DEVICES) & runs.rounds.notna()
 
 
@@ -112,13 +128,28 @@ def _found(name: str, text: str) -> Mapping[str, str] | None:
 
 
 def _ranks(runs: pd.DataFrame) -> pd.Series:
-    """Devices; where the degree of tensors is the product of two equal ones, each is all devices.
+    """Devices of all replicas that share experts; where two equal degrees are told, each is all.
+
+    Tensors over 4 ranks that are replicas of attention too stand there as 4 and 4.
+    """
+    tensor, replicas = _over_all(runs, runs.tp_size), _replicas(runs)
+    is_twice = (tensor == replicas) & (tensor > 1)
+    return (tensor * replicas).mask(is_twice, tensor)
+
+
+def _replicas(runs: pd.DataFrame) -> pd.Series:
+    """Groups of ranks with attention to requests of their own."""
+    return _over_all(runs, runs.attention_dp_size.fillna(1))
+
+
+def _over_all(runs: pd.DataFrame, degree: pd.Series) -> pd.Series:
+    """A degree; where it is the product of two equal ones of experts, each is all devices.
 
     Tensors over 8 ranks with experts over the same 8 stand there as 64, on boards of eight.
     """
-    is_product = (runs.moe_tp_size == runs.moe_ep_size) & (runs.tp_size > MAX_RANKS)
-    is_product &= runs.tp_size == runs.moe_tp_size * runs.moe_ep_size
-    return runs.tp_size.mask(is_product, runs.moe_tp_size)
+    is_product = (runs.moe_tp_size == runs.moe_ep_size) & (degree > BOARD)
+    is_product &= degree == runs.moe_tp_size * runs.moe_ep_size
+    return degree.mask(is_product, runs.moe_tp_size)
 
 
 def _formats(runs: pd.DataFrame) -> pd.Series:
@@ -136,14 +167,21 @@ def _formats(runs: pd.DataFrame) -> pd.Series:
     return stated.fillna("bf16").mask(is_widened, "int4").mask(is_own, "mxfp4")
 
 
+def _are_added(runs: pd.DataFrame) -> pd.Series:
+    """Whether degrees are the devices of several servers: 12 to 72 parts of each expert.
+
+    Most of these numbers divide neither the 128 heads of the model nor the width of an expert.
+    """
+    return (runs["mode"] == "agg") & (runs.moe_tp_size == runs.tp_size) & (runs.ranks > BOARD)
+
+
 def _reasons(runs: pd.DataFrame) -> pd.Series:
     """Why a run is not predicted; empty where it is."""
     asked = {
         "prompts and tokens on devices of their own, batch not stated": (runs["mode"] == "disagg")
         & ~(runs.concurrency > 0),
         "the model is not known": runs.entry == "",
-        "attention is data parallel": runs.attention_dp_size.fillna(1) > 1,
-        "more ranks than a node has": runs.ranks > MAX_RANKS,
+        "servers of prompts and of tokens are counted as ranks of one": _are_added(runs),
         "no number of requests in flight": ~(runs.concurrency > 0),
     }
     reasons = pd.Series("", index=runs.index)

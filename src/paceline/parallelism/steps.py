@@ -54,6 +54,7 @@ class Steps:
         draft_s: Guessing the tokens that this step checks; zero where none are guessed.
         prompt_exchange_s: What ranks exchange in reading one prompt; zero without others.
         token_exchange_s: In a step that writes a token for every request, waiting included.
+        prompt_joint_s: Of ``prompt_s``, what ranks with requests of their own do for all of them.
         flop: Of the model, in one microbatch on one rank; what is recomputed is not counted twice.
         energy_j: Of one device over one microbatch, or one batch of inference.
         power_w: Mean power of a device.
@@ -98,6 +99,7 @@ class Steps:
     draft_s: FloatArray
     prompt_exchange_s: FloatArray
     token_exchange_s: FloatArray
+    prompt_joint_s: FloatArray
     flop: FloatArray
     energy_j: FloatArray
     power_w: FloatArray

@@ -28,14 +28,19 @@ from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.replicas.data_parallel_work import LoweredStep
 from paceline.parallelism.serving.answers import answers
 from paceline.parallelism.serving.batching import ServingRuns
-from paceline.parallelism.serving.engine import PROMPT, TOKEN, asked_passes, predicted_passes
+from paceline.parallelism.serving.engine import TOKEN, asked_passes, predicted_passes
+from paceline.parallelism.serving.memory import (
+    answers_memory_bytes,
+    in_turn_memory_bytes,
+    stage_memory_bytes,
+)
+from paceline.parallelism.serving.pipeline import fullest_frac
 from paceline.parallelism.split import split
 from paceline.parallelism.split.rank_graph import RankGraph
 from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.memory.peak import allocator_of, peak_memory_bytes
 from paceline.prediction.prediction import PassPrediction, Points
 from paceline.prediction.step.one_pass import abstentions, predict_pass
 from paceline.prediction.uncertainty.intervals import Z_80
@@ -76,6 +81,8 @@ class RankPasses:
         host: Whose dispatch applies.
         engine: That serves; None where passes run as they are.
         stages: Devices that hold the layers one after the other, each a part of them.
+        in_flight: Batches of requests that follow one another through these; one where they work
+            in turn.
         far: Passes of requests as they are beyond the window of attention, where caches roll.
     """
 
@@ -85,6 +92,7 @@ class RankPasses:
     host: str
     engine: EngineProfile | None
     stages: int = 1
+    in_flight: int = 1
     far: Mapping[str, LoweredPass] = field(default_factory=dict)
 
     @classmethod
@@ -103,6 +111,7 @@ class RankPasses:
         workload, engine, how = job.workload, job.engine, job.how
         stages = tensor if engine is not None and engine.splits_layers else 1
         tensor = 1 if stages > 1 else tensor
+        in_flight = job.strategy.size("pp") if engine is not None else 1
         if engine is not None and workload.encodes:
             raise InvalidInputError(
                 f"how {engine.title} serves encoder-decoders is not modelled",
@@ -114,7 +123,8 @@ class RankPasses:
         _check_weights(first.graph, lowered[first.name], adapters_bytes)
         return cls(
             workload=workload, splits=splits, lowered=lowered, host=job.host, engine=engine,
-            stages=stages, far=beyond_window(workload, _shape(job, tensor), how, engine),
+            stages=stages * in_flight, in_flight=in_flight,
+            far=beyond_window(workload, _shape(job, tensor), how, engine),
         )  # fmt: skip
 
     @property
@@ -126,6 +136,22 @@ class RankPasses:
     def shape(self) -> SplitShape:
         """How ranks share the passes."""
         return next(iter(self.splits.values())).shape
+
+    @property
+    def num_sharing(self) -> int:
+        """Ranks that hold a model together."""
+        return self.shape.num_ranks * self.in_flight
+
+    @property
+    def fullest_frac(self) -> float:
+        """Of the layers, what the fullest stage has."""
+        if self.in_flight == 1:
+            return 1.0 / self.stages
+        return fullest_frac(self.workload.passes[0].graph, self.stages)
+
+    def runs(self, asked: Lengths) -> ServingRuns:
+        """What an engine is asked, with the groups that take each step together."""
+        return asked.runs_of(self.workload, groups=self.shape.experts * self.in_flight)
 
     @property
     def adapter_bytes(self) -> float:
@@ -179,7 +205,7 @@ class RankPasses:
     def weights_bytes(self, largest: LoweredPass) -> float:
         """Weights of its pass with most of them, or of the model and all that stand beside it."""
         own, beside = self._networks().get("", 0.0), self.beside_bytes
-        return (own if own and beside else largest.parameter_bytes) / self.stages + beside
+        return (own if own and beside else largest.parameter_bytes) * self.fullest_frac + beside
 
     def _networks(self) -> dict[str, float]:
         """Weights by network, the model's own without a name."""
@@ -213,12 +239,18 @@ class Lengths:
         """Some points; they may repeat."""
         return take_rows(self, rows)
 
-    def runs_of(self, workload: Workload) -> ServingRuns:
-        """The same of an engine that answers a workload: as many requests in flight as items."""
+    def runs_of(self, workload: Workload, *, groups: int = 1) -> ServingRuns:
+        """The same of an engine that answers a workload: as many requests in flight as items.
+
+        Args:
+            workload: What is answered.
+            groups: That take each step together, each with so many.
+        """
         return ServingRuns(
             concurrency=self.batch, input_tokens=self.prompt, output_tokens=self.output,
             rounds=self.rounds, prefix_share=workload.prefix_share,
             tokens_per_step=workload.tokens_per_step, tokens_checked=workload.tokens_checked,
+            groups=groups,
         )  # fmt: skip
 
 
@@ -268,7 +300,7 @@ def _steps_of(
 ) -> Steps:  # fmt: skip
     """The steps that predicted passes make, on devices on which an engine has the same habits."""
     if passes.engine is not None:
-        columns = _served(passes, passes.engine, found, asked.runs_of(passes.workload))
+        columns = _served(passes, passes.engine, found, passes.runs(asked))
     elif passes.is_generation:
         columns = _generated(found[0], found[1], found[2], passes.decode_steps(asked.output))
     else:
@@ -308,7 +340,7 @@ def _asked_of_passes(passes: RankPasses, asked: Lengths) -> list[tuple[Pass, Poi
     if not passes.is_generation:
         return [at(name, asked.seq) for name, one in of_name.items() if one.runs_on == "device"]
     if passes.engine is not None:
-        runs = asked.runs_of(passes.workload)
+        runs = passes.runs(asked)
         wanted = asked_passes(runs, passes.engine, guesses=DRAFT_TOKEN in of_name)
         return [(of_name[name], points) for name, points in wanted]
     prompt, output = asked.prompt, asked.output
@@ -327,7 +359,7 @@ def rank_memory_bytes(
         asked: At which points; of answers, at their last tokens.
     """
     if passes.engine is not None:
-        return _stage_memory_bytes(passes, passes.engine, asked.runs_of(passes.workload))
+        return _served_memory_bytes(passes, passes.engine, passes.runs(asked))
     length = asked.prompt + asked.output if passes.is_generation else asked.seq
     peaks = [
         passes.by_length(one.name).peak_bytes(asked.batch, length) + passes.idle_bytes(one)
@@ -338,64 +370,25 @@ def rank_memory_bytes(
     return low, mid, high
 
 
-def _stage_memory_bytes(
+def _served_memory_bytes(
     passes: RankPasses, engine: EngineProfile, runs: ServingRuns
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Peak of a device that holds a part of the layers; what any process has is not shared."""
-    together = runs.prompts_together(engine.chunk_tokens)
-    whole = _answers_memory_bytes(passes, runs, together)
-    if passes.stages == 1:
-        return whole
-    token, nothing = passes.lowered[TOKEN], np.zeros(1)
-    at = Points(batch=nothing, seq=nothing + 1.0)
-    empty = peak_memory_bytes(token.memory, at, platform=allocator_of(token.configuration))[1]
-    own_bytes = max(float(empty[0]) - token.parameter_bytes, 0.0)
-    low, mid, high = (own_bytes + (one - own_bytes) / passes.stages for one in whole)
-    return low, mid, high
+    """Peak of a device of an engine: of all layers, or of those of the fullest stage."""
 
+    def peaks(name: str, batch: FloatArray, seq: FloatArray) -> FloatArray:
+        return passes.by_length(name).peak_bytes(batch, seq)
 
-def _answers_memory_bytes(
-    passes: RankPasses, runs: ServingRuns, together: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Peak memory of a rank's process: the caches of all requests, and what reading prompts adds.
-
-    Args:
-        passes: As one rank runs them, lowered as served.
-        runs: What is asked.
-        together: Prompts of a step, (R,).
-
-    Returns:
-        Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
-        (R,).
-    """
-    length = runs.input_tokens + runs.output_tokens
-    held, read, idle = (
-        passes.by_length(name).peak_bytes(batch, seq)
-        for name, batch, seq in (
-            (TOKEN, runs.concurrency, length),
-            (PROMPT, together, runs.read_tokens),
-            (TOKEN, together, runs.read_tokens),
+    asked = (peaks, passes.lowered, runs, runs.prompts_together(engine.chunk_tokens))
+    if passes.in_flight > 1:
+        low, mid, high = stage_memory_bytes(
+            *asked, in_flight=passes.in_flight, fullest_frac=passes.fullest_frac
         )
-    )
-    guesser_bytes = _guesser_bytes(passes.lowered, runs.concurrency, length)
-    low, mid, high = (
-        all_caches + np.maximum(with_prompts - their_caches, 0.0) + guesser_bytes
-        for all_caches, with_prompts, their_caches in zip(held, read, idle, strict=True)
-    )
+        return low, mid, high
+    found = answers_memory_bytes(*asked)
+    if passes.stages > 1:
+        found = in_turn_memory_bytes(found, passes.lowered[TOKEN], passes.stages)
+    low, mid, high = found
     return low, mid, high
-
-
-def _guesser_bytes(
-    passes: Mapping[str, LoweredPass], concurrency: FloatArray, length: FloatArray
-) -> FloatArray:
-    """Weights and caches of the model that guesses; nothing without."""
-    guesses = passes.get(DRAFT_TOKEN)
-    if guesses is None:
-        return np.zeros_like(concurrency)
-    platform, one = allocator_of(guesses.configuration), np.ones_like(concurrency)
-    at = [Points(batch=batch, seq=seq) for batch, seq in ((concurrency, length), (one, one))]
-    all_caches, none = (peak_memory_bytes(guesses.memory, p, platform=platform)[1] for p in at)
-    return np.asarray(guesses.parameter_bytes + np.maximum(all_caches - none, 0.0))
 
 
 def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
@@ -446,19 +439,23 @@ def _shape(job: Job, tensor: int) -> SplitShape:
     stated = SplitShape.of(job.strategy)
     if job.workload.task != "infer":
         return SplitShape(tensor=tensor)
-    if job.strategy.size("pp") > 1:
+    if job.engine is None and job.strategy.size("pp") > 1:
         raise InvalidInputError(
-            f"`{job.strategy}` has pipeline stages, which have no cost model in inference",
+            f"`{job.strategy}` has pipeline stages, which have no cost model in inference but in "
+            "engines that write tokens",
             hint="share the model by `tp`, or its tokens by `cp`",
         )
     if job.engine is None:
         return replace(stated, tensor=tensor)
-    if stated.num_ranks > stated.tensor:
+    if stated.sequence * stated.guidance > 1:
         raise InvalidInputError(
-            f"`{job.strategy}` shares more than layers, which {job.engine.title} is not known for",
-            hint="share a model that is served by `tp`, and give replicas requests of their own",
+            f"`{job.strategy}` shares tokens, which {job.engine.title} is not known for",
+            hint="share a model that is served by `tp`, its experts by `ep`, its layers by `pp`",
         )
-    return SplitShape.of_engine(tensor=tensor, whole_experts="whole" in job.habits)
+    return SplitShape.of_engine(
+        tensor=tensor, replicas=stated.experts,
+        whole_experts="whole" in job.habits or stated.experts > 1,
+    )  # fmt: skip
 
 
 def _adapters_bytes(graph: Graph, lowered: LoweredPass) -> float:
@@ -546,7 +543,7 @@ def _served(
         first, others = predicted.summed(name)
         return np.asarray(runs.concurrency * first + runs.steps * others)
 
-    memory = _stage_memory_bytes(passes, engine, runs)
+    memory = _served_memory_bytes(passes, engine, runs)
     tables = {
         **{column: total(name) for column, name in _SUMMED.items()},
         **dict(zip(_LARGEST, memory, strict=True)),
@@ -559,10 +556,10 @@ def _served(
         "token_s": found.passes.step_s,
         "weights_s": found.passes.weights_s,
         "draft_s": found.passes.draft_s,
-        "energy_j": found.energy_j / passes.stages,
+        "energy_j": found.energy_j * passes.in_flight / passes.stages,
         "log_sigma": found.log_sigma,
         "bound": found.bound,
-        "flop": found.flop / passes.stages,
+        "flop": found.flop * passes.in_flight / passes.stages,
         "num_waits": total("num_waits"),
     }
     shape = found.low_s.shape

@@ -17,6 +17,7 @@ from paceline.parallelism.collectives.engine_sums import engine_sums_of
 from paceline.parallelism.serving.answers import exchange_added
 from paceline.parallelism.serving.batching import EnginePasses
 from paceline.parallelism.serving.engine import PROMPT, TOKEN
+from paceline.parallelism.serving.pipeline import handed_elements, hops_s
 from paceline.parallelism.split.calls import Wires, calls_s
 from paceline.parallelism.split.rank_graph import busiest_frac, calls_when_run
 from paceline.parallelism.steps import Steps
@@ -55,11 +56,12 @@ def _served_alike(
 ) -> Steps:
     """The same on devices whose steps hold as much."""
     exchanged = exchanged_s(cases, passes, asked, calibration)
+    alone = replace(alone, prompt_joint_s=_joint_s(cases, passes, asked, calibration))
     first_s, token_s, whole_s = _added_s(passes, alone, asked, *exchanged)
-    added_s = cases.microbatches * whole_s
-    alone_s = cases.microbatches * alone.step_s
+    rounds = np.maximum(cases.microbatches / passes.in_flight, 1.0)
+    added_s, alone_s = rounds * whole_s, rounds * alone.step_s
     device_link = cases.device_link
-    shared = np.minimum(cases.replicas * passes.shape.num_ranks, cases.devices_per_domain)
+    shared = np.minimum(cases.replicas * passes.num_sharing, cases.devices_per_domain)
     sharing = sharing_log_sigma(device_link, shared, sent_s=added_s, step_s=alone_s + added_s)
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=alone_s, exposed_s=added_s, sharing_log_sigma=sharing
@@ -80,10 +82,10 @@ def _added_s(
     passes: RankPasses, alone: Steps, asked: Lengths, first_s: FloatArray, repeated_s: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """What exchanging adds to the first token, to each token (or the batch), and to the whole."""
-    if passes.shape.num_ranks == 1:
+    if passes.num_sharing == 1:
         return first_s, first_s, first_s
     if passes.engine is not None:
-        runs, rank = asked.runs_of(passes.workload), EnginePasses.alone(alone)
+        runs, rank = passes.runs(asked), EnginePasses.alone(alone)
         return exchange_added(runs, rank, passes.engine, prompt_s=first_s, token_s=repeated_s)
     if not passes.is_generation:
         added_s = _beside_host_s(passes, alone, first_s)
@@ -96,16 +98,9 @@ def exchanged_s(
 ) -> tuple[FloatArray, FloatArray]:
     """Seconds of what ranks of a replica exchange: of the step or prompt, and of each token."""
     nothing = np.zeros(len(cases))
-    if passes.shape.num_ranks == 1:
+    if passes.num_sharing == 1:
         return nothing, nothing
-    engine = passes.engine
-    groups = passes.shape.groups(
-        len(cases), cases.devices_per_domain, cases.device_link, cases.node_link
-    )
-    sums = None
-    if engine is not None:
-        sums = engine_sums_of(groups["tensor"].device, kernel=engine.all_reduce)
-    wires = Wires(groups=groups, engine_sums=sums)
+    engine, wires = passes.engine, _wires(cases, passes)
 
     def seconds(name: str, length: FloatArray) -> FloatArray:
         """Seconds that messages of a named pass add at some lengths, (num_rows,)."""
@@ -113,19 +108,20 @@ def exchanged_s(
         prompts = np.ones_like(batch)
         calls = calls_when_run(passes.splits[name], how)
         if engine is not None and name in (PROMPT, DRAFT_PROMPT):
-            runs = asked.runs_of(passes.workload)
+            runs = passes.runs(asked)
             batch = prompts = runs.prompts_together(engine.chunk_tokens)
         width = ELEMENT_BYTES[find_precision(how.precision).activation_dtype]
         points = Points(batch=batch, seq=length)
         busy_s = _hiding_s(cases, passes, name, points, calibration)
         each_s = calls_s(calls, points, wires, element_bytes=width, busy_s=busy_s)
-        return np.asarray(each_s.sum(axis=1) / prompts)
+        handed_s = _handed_s(cases, passes, name, points, width)
+        return np.asarray((each_s.sum(axis=1) + handed_s) / prompts)
 
     if not passes.is_generation:
         first = passes.workload.passes[0]
         return first.repeats * seconds(first.name, asked.seq), nothing
     waiting_s = _waiting_s(cases, passes, asked, calibration) if engine is not None else nothing
-    prompt = asked.prompt if engine is None else asked.runs_of(passes.workload).read_tokens
+    prompt = asked.prompt if engine is None else passes.runs(asked).read_tokens
     read_s = seconds(passes.workload.reads_by, prompt)
     written_s = seconds(TOKEN, asked.prompt) + waiting_s
     if DRAFT_TOKEN not in passes.lowered:
@@ -135,24 +131,78 @@ def exchanged_s(
     return read_s + seconds(DRAFT_PROMPT, prompt), written_s + guessed_s
 
 
+def _handed_s(
+    cases: Cases, passes: RankPasses, name: str, points: Points, element_bytes: float
+) -> FloatArray:
+    """Seconds in which stages hand a batch on; nothing without."""
+    if passes.in_flight == 1:
+        return np.zeros(len(cases))
+    graph = next(one.graph for one in passes.workload.passes if one.name == name)
+    return hops_s(
+        element_bytes * handed_elements(graph, points), passes.in_flight,
+        stride=np.full(len(cases), passes.shape.num_ranks), per_domain=cases.devices_per_domain,
+        device_link=cases.device_link, node_link=cases.node_link, senders=passes.shape.tensor,
+    )  # fmt: skip
+
+
+def _wires(cases: Cases, passes: RankPasses) -> Wires:
+    """Over what ranks exchange, by whose software."""
+    groups = passes.shape.groups(
+        len(cases), cases.devices_per_domain, cases.device_link, cases.node_link
+    )
+    if passes.engine is None:
+        return Wires(groups=groups)
+    return Wires(
+        groups=groups,
+        engine_sums=engine_sums_of(groups["tensor"].device, kernel=passes.engine.all_reduce),
+        routing=passes.splits[TOKEN].routing,
+        sends_gathered=True,
+    )
+
+
 def _waiting_s(
     cases: Cases, passes: RankPasses, asked: Lengths, calibration: Calibration | None
 ) -> FloatArray:
     """Seconds in which ranks wait for the one whose experts more tokens happen to reach."""
     token = passes.splits[TOKEN]
-    runs = asked.runs_of(passes.workload)
+    runs = passes.runs(asked)
     points = Points(batch=asked.batch, seq=runs.mean_context)
     more_frac = busiest_frac(token, points)
     if not more_frac.any():
         return np.zeros(len(cases))
-    experts = lower(token.only(token.expert_products), passes.lowered[TOKEN].configuration)
+    return np.asarray(more_frac * _experts_s(cases, passes, TOKEN, points, calibration))
+
+
+def _experts_s(
+    cases: Cases, passes: RankPasses, name: str, points: Points, calibration: Calibration | None
+) -> FloatArray:
+    """Device time of the experts of a rank in a pass."""
+    rank = passes.splits[name]
+    experts = lower(rank.only(rank.expert_products), passes.lowered[name].configuration)
     devices = DeviceTable.from_devices([one.device for one in cases.machines])
     predicted = predict_pass(
         experts, devices, points, calibration=calibration or builtin_calibration(),
         framework=passes.host,
     )  # fmt: skip
-    each_s = predicted.device_s[cases.machine, np.arange(len(cases))]
-    return np.asarray(more_frac * each_s)
+    return np.asarray(predicted.device_s[cases.machine, np.arange(len(cases))])
+
+
+def _joint_s(
+    cases: Cases, passes: RankPasses, asked: Lengths, calibration: Calibration | None
+) -> FloatArray:
+    """Of reading one prompt, what ranks that share experts do for each other: for all of them."""
+    engine = passes.engine
+    if engine is None or passes.shape.experts == 1:
+        return np.zeros(len(cases))
+    runs = passes.runs(asked)
+    together = runs.prompts_together(engine.chunk_tokens)
+    points = Points(batch=together, seq=runs.read_tokens)
+    calls = passes.splits[PROMPT].calls.along("experts")
+    width = ELEMENT_BYTES[find_precision(passes.lowered[PROMPT].configuration.precision)
+                          .activation_dtype]  # fmt: skip
+    sent_s = calls_s(calls, points, _wires(cases, passes), element_bytes=width).sum(axis=1)
+    products_s = _experts_s(cases, passes, PROMPT, points, calibration)
+    return np.asarray((products_s + sent_s) / together)
 
 
 def _hiding_s(

@@ -117,7 +117,8 @@ def _alike(job: Job) -> Hashable:
     """What jobs have in common whose ranks run the same."""
     seq = job.seq if job.workload.task == "train" else None
     shape = SplitShape.of(job.strategy) if job.workload.task == "infer" else None
-    return job.workload, job.how, shape, job.profile, seq
+    stages = job.strategy.size("pp") if job.workload.task == "infer" else 1
+    return job.workload, job.how, shape, stages, job.profile, seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -40,8 +40,7 @@ def test_lengths_and_rounds_are_those_of_the_benchmark(tmp_path):
         ({}, ""),
         ({"mode": "disagg"}, "devices of their own"),
         ({"model_path": "nobody/nothing"}, "not known"),
-        ({"tp_size": 64.0}, "more ranks"),
-        ({"attention_dp_size": 4.0}, "data parallel"),
+        ({"tp_size": 64.0, "moe_tp_size": 64.0}, "servers of prompts and of tokens"),
     ],
 )
 def test_what_is_not_predicted_says_why(tmp_path, changes, reason):
@@ -53,6 +52,18 @@ def test_what_is_not_predicted_says_why(tmp_path, changes, reason):
 def test_tensors_and_experts_over_the_same_ranks_are_so_many_devices(tmp_path):
     assert read(tmp_path, tp_size=64.0, moe_tp_size=8.0, moe_ep_size=8.0).ranks == 8
     assert read(tmp_path, tp_size=8.0, moe_tp_size=2.0, moe_ep_size=4.0).ranks == 8
+
+
+def test_ranks_with_requests_of_their_own_share_those_in_flight(tmp_path):
+    """Whether the degrees of tensors and of replicas are told apart, or both as all devices."""
+    apart = read(tmp_path, tp_size=1.0, attention_dp_size=8.0, moe_tp_size=1.0, moe_ep_size=8.0)
+    assert (apart.ranks, apart.replicas, apart.concurrency) == (8, 8, 128)
+    both = read(tmp_path, tp_size=4.0, attention_dp_size=4.0, moe_tp_size=1.0, moe_ep_size=16.0)
+    assert (both.ranks, both.replicas, both.concurrency) == (4, 4, 64)
+    product = {"tp_size": 1.0, "attention_dp_size": 64.0, "moe_tp_size": 8.0, "moe_ep_size": 8.0}
+    run = read(tmp_path, backend="trtllm", batch_size=2.0, **product)
+    assert (run.ranks, run.replicas, run.concurrency, run.balance_steps) == (8, 8, 128, 60)
+    assert not read(tmp_path, isl=1024, batch_size=1.0, **product).gave_path
 
 
 def test_devices_that_only_write_are_asked_for_their_steps_alone(tmp_path):

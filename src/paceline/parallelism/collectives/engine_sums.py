@@ -88,7 +88,7 @@ def engine_all_reduce_s(
 
     Args:
         message_bytes: What each rank adds.
-        group: Ranks of one node.
+        group: Who sums; beyond one node nothing but the library does.
         sums: The engine's; None leaves the library's alone.
     """
     best = all_reduce_s(message_bytes, group)
@@ -99,4 +99,5 @@ def engine_all_reduce_s(
     parts = 2.0 * others / group.num_ranks * message_bytes
     split_s = sums.split_s + parts / (sums.peak_bytes_per_s * sums.split_frac)
     own_s = np.minimum(direct_s, split_s) + others * sums.rank_s
+    own_s = np.where(group.num_nodes > 1, np.nan, own_s)
     return np.where(np.isnan(own_s), best, own_s) if sums.is_library else np.fmin(best, own_s)

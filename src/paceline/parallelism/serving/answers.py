@@ -5,6 +5,8 @@ Shape legend: D devices, R runs.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -89,12 +91,12 @@ def exchange_added(
 
     Args:
         runs: What is asked, (R,).
-        passes: Of one rank, (R,).
+        passes: Of one rank, (R,); what groups do for each other counts with what they exchange.
         engine: That serves.
         prompt_s: Exchanged in reading a prompt, (R,).
         token_s: Exchanged in a step, (R,).
     """
-    alone = request_times(runs, passes, engine)
+    alone = request_times(runs, replace(passes, joint_s=0.0), engine)
     together = request_times(runs, passes.exchanging(prompt_s, token_s), engine)
     first_s, per_token_s, request_s = (
         np.asarray(getattr(together, name) - getattr(alone, name))

@@ -7,6 +7,10 @@ waits for the step that is running and, of the first round, for half of the othe
 of its request; while it waits it is not written for. The host of an engine works for each request
 of a step, beside the device or between its steps.
 
+Ranks whose attention is data parallel, and batches that follow one another through the stages of a
+pipeline, are groups with requests of their own that take each step together: it lasts as long as
+that of the group that reads most.
+
 Shape legend: R runs; figures of passes may have more dimensions before it.
 
 Sources:
@@ -17,6 +21,7 @@ Sources:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,6 +32,11 @@ from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.steps import Steps
 from paceline.stack.engines import EngineProfile
 from paceline.values import dataclass
+
+#: Standard deviations above a mean beyond which no largest number lies.
+_FAR = 8.0
+#: Numbers that are smaller in the mean are as good as none.
+_RARE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,6 +52,7 @@ class ServingRuns:
         prefix_share: Of a prompt, what the engine finds in its cache.
         tokens_per_step: Written of each answer in a step, in the mean: more than one with guesses.
         tokens_checked: Read of each answer in a step: its guesses and the token before them.
+        groups: That take each step together, each with ``concurrency`` requests of its own.
     """
 
     concurrency: FloatArray
@@ -51,6 +62,7 @@ class ServingRuns:
     prefix_share: float = 0.0
     tokens_per_step: float = 1.0
     tokens_checked: float = 1.0
+    groups: int = 1
 
     @classmethod
     def of(
@@ -86,6 +98,22 @@ class ServingRuns:
         """Tokens that a step looks back on, halfway through a request."""
         return self.input_tokens + self.output_tokens / 2.0
 
+    @property
+    def others(self) -> FloatArray:
+        """Requests in flight beside one, in all groups."""
+        return self.groups * self.concurrency - 1.0
+
+    @property
+    def waited_prompts(self) -> FloatArray:
+        """Prompts of other groups that a step waits for, beyond those that its own group reads.
+
+        Requests end by themselves, so that the prompts of a step are Poisson numbers. The first
+        round comes to all groups at once.
+        """
+        mean = self.concurrency / self.steps
+        later = 1.0 - 1.0 / self.rounds
+        return np.asarray((expected_largest(mean, self.groups) - mean) * later)
+
     def prompts_together(self, step_tokens: float) -> FloatArray:
         """Prompts that a step reads, in the harmonic mean over all requests.
 
@@ -118,6 +146,8 @@ class EnginePasses:
         weights_s: Of it, all but what grows with the context and what ranks exchange.
         collective_s: Of it, what ranks exchange.
         draft_s: Guessing the tokens that the step then checks.
+        joint_s: Of reading one prompt, what groups do for each other: a prompt of another group
+            takes no longer for it.
     """
 
     prompt_s: FloatArray
@@ -125,6 +155,7 @@ class EnginePasses:
     weights_s: FloatArray
     collective_s: FloatArray | float = 0.0
     draft_s: FloatArray | float = 0.0
+    joint_s: FloatArray | float = 0.0
 
     @classmethod
     def of(cls, steps: Steps) -> EnginePasses:
@@ -137,7 +168,7 @@ class EnginePasses:
         """The same without what ranks exchange."""
         return cls(
             prompt_s=steps.prompt_s, step_s=steps.token_s, weights_s=steps.weights_s,
-            draft_s=steps.draft_s,
+            draft_s=steps.draft_s, joint_s=steps.prompt_joint_s,
         )  # fmt: skip
 
     def exchanging(self, prompt_s: FloatArray, step_s: FloatArray) -> EnginePasses:
@@ -182,10 +213,9 @@ def request_times(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile
         passes: Of the engine.
         engine: Its habits; without a known way of requests the first token is not told (NaN).
     """
-    others = runs.concurrency - 1.0
     together = runs.prompts_together(engine.chunk_tokens)
     path_s = np.nan if engine.path_s is None else engine.path_s
-    running_s = np.minimum(others, 1.0) * (passes.step_s + passes.draft_s) / 2.0
+    running_s = np.minimum(runs.others, 1.0) * (passes.step_s + passes.draft_s) / 2.0
     request_s = together * passes.prompt_s + runs.steps * _pace_s(runs, passes, engine, together)
     read_s = _until_read_s(runs, passes, together)
     return ServingTimes(
@@ -217,6 +247,29 @@ def fastest(ways: Sequence[EnginePasses]) -> EnginePasses:
         weights_s=of_step("weights_s"),
         collective_s=of_step("collective_s"),
     )
+
+
+def expected_largest(mean: FloatArray, num_groups: int) -> FloatArray:
+    """The largest of so many Poisson numbers, in the mean.
+
+    It exceeds ``j`` unless all of them are at most ``j``. Few are the sum of all at most, as hardly
+    two come together; many are little above their mean.
+
+    Args:
+        mean: Of each number, (R,).
+        num_groups: How many.
+
+    >>> expected_largest(np.array([0.001, 1000.0]), 8).round(3).tolist()
+    [0.008, 1045.248]
+    """
+    if num_groups == 1:
+        return mean
+    most = float(np.max(mean, initial=0.0))
+    counts = np.arange(math.ceil(most + _FAR * math.sqrt(most) + _FAR))
+    logs = np.cumsum(np.log(np.maximum(counts, 1)))
+    rates = np.maximum(mean, _RARE)[..., np.newaxis]
+    at_most = np.cumsum(np.exp(counts * np.log(rates) - rates - logs), axis=-1)
+    return np.asarray((1.0 - np.minimum(at_most, 1.0) ** num_groups).sum(axis=-1))
 
 
 def hosted_step_s(step_s: FloatArray, host_s: FloatArray, *, overlaps: bool) -> FloatArray:
@@ -254,10 +307,12 @@ def _pace_s(
         engine: Its habits.
         together: Prompts of a step that reads some; those of one's own come before all others.
     """
-    prompts = (runs.concurrency - together) / runs.steps
+    waited = runs.waited_prompts
+    prompts = (runs.concurrency - together) / runs.steps + waited
     reads = np.minimum(prompts / together, 1.0)
     write_s = passes.step_s + passes.draft_s
-    read_s = write_s + np.maximum(prompts, together) * passes.prompt_s
+    prompt_s = passes.prompt_s - passes.joint_s * waited / np.maximum(prompts, _RARE)
+    read_s = write_s + np.maximum(prompts, together) * prompt_s
     if engine.mixes:
         beside_s = passes.prompt_s * runs.tokens_checked * runs.concurrency / runs.read_tokens
         read_s = read_s - np.maximum(passes.weights_s - beside_s, 0.0)
