@@ -35,3 +35,13 @@ def test_what_a_change_is_told_to_save_is_what_the_prediction_with_it_needs_less
 def test_one_picture_too_many_is_no_reason_for_a_setting_that_cannot_be() -> None:
     told = " ".join(predict("resnet18", task="infer", device="t4", batch=30_000).remedies)
     assert re.search(r"batch \d+ fits", told)
+
+
+@pytest.mark.parametrize("concurrency", [4, 9, 10, 24])
+def test_no_more_is_completed_than_can_be(concurrency: int) -> None:
+    grid = predict(
+        "qwen3-30b-a3b", device="a100-80gb", prompt_tokens=8000, output_tokens=500,
+        concurrency=concurrency,
+    )  # fmt: skip
+    (cell,) = grid.services
+    assert cell.requests_per_s <= cell.capacity_requests_per_s.mid

@@ -177,6 +177,8 @@ def _cell(service: Replicas, found: ServiceFigures | PacelineError, load: Load) 
     offered = load.rate_per_s if load.arrivals == "poisson" else None
     is_overloaded = offered is not None and offered > found.capacity_per_s
     writes = service.job.engine is not None
+    # With more waiting, requests may lose their room and be read again: a few in flight can be best.
+    best = max(1.0, found.mid.requests_per_s / found.capacity_per_s)
     return replace(
         plain,
         first_token=None if is_overloaded or not writes else _times(found, "first_token"),
@@ -185,9 +187,9 @@ def _cell(service: Replicas, found: ServiceFigures | PacelineError, load: Load) 
         requests_per_s=found.mid.requests_per_s,
         output_tokens_per_s=found.mid.output_tokens_per_s if writes else None,
         capacity_requests_per_s=Interval(
-            low=found.capacity_low_per_s,
-            mid=found.capacity_per_s,
-            high=found.capacity_high_per_s,
+            low=found.capacity_low_per_s * best,
+            mid=found.capacity_per_s * best,
+            high=found.capacity_high_per_s * best,
         ),
         status="overloaded" if is_overloaded else "served",
     )
