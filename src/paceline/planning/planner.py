@@ -37,7 +37,7 @@ from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.more_devices import finished, opening
 from paceline.planning.search.selection import Selection
 from paceline.planning.service_advice import load_curve, settings_words
-from paceline.planning.services import select_services
+from paceline.planning.services import select_services, with_nearest_simulated
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.release import __version__
 
@@ -87,6 +87,7 @@ def make_plan(
     search = run_search(first.question, catalog, has_meshes=first.has_meshes)
     search = finished(search, question, catalog)
     check_search_acts(search, catalog)
+    search = with_nearest_simulated(search)
     check_possible(search, catalog)
     search, selection = select_services(search)
     curve = scaling_curve(search, selection.best)
@@ -146,7 +147,7 @@ def why_not(
     )
     first = opening(question, catalog)
     search = run_search(first.question, catalog, has_meshes=first.has_meshes)
-    search = finished(search, question, catalog)
+    search = with_nearest_simulated(finished(search, question, catalog))
     check_possible(search, catalog)
     search, selection = select_services(search)
     sentences = why_not_sentences(search, selection.best, names)

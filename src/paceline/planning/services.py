@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.errors import NoOfferError, PacelineError
-from paceline.planning.explain.wording import candidate_name
+from paceline.errors import PacelineError
+from paceline.planning.explain.impossible import nearest_rows, no_goal_kept
 from paceline.planning.goal.goal import Goal
 from paceline.planning.queues import (
     BOUNDED,
@@ -29,11 +29,27 @@ from paceline.planning.search.finalists import select_replayed
 from paceline.planning.search.selection import Selection
 from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.simulation.queue.figures import ServiceFigures, service_figures
-from paceline.units import format_duration
 
 _HOUR_S = 3600.0
 #: Standard deviations above the median at which a goal at even chances is simulated too.
 _LEAST_Z = 0.25
+#: Services that are simulated where none keeps the goal by itself.
+_NUM_NEAREST = 8
+
+
+def with_nearest_simulated(search: Search) -> Search:
+    """Where nothing keeps a goal at its rate: what comes nearest, as its requests see it."""
+    is_open = search.is_feasible.any() or not search.is_ranked.any()
+    if is_open or search.work.requests_per_s is None or not is_queued(search):
+        return search
+    nearest = [row for row in nearest_rows(search).tolist() if is_simulated(search, row)]
+    table = search.candidates
+    services = {
+        (table.place[row], table.num_nodes[row], table.configuration[row]): row
+        for row in reversed(nearest)
+    }
+    rows = sorted(services.values(), key=nearest.index)[:_NUM_NEAREST]
+    return _simulated(search, rows) if rows else search
 
 
 def select_services(search: Search) -> tuple[Search, Selection]:
@@ -59,7 +75,7 @@ def select_services(search: Search) -> tuple[Search, Selection]:
             return search, selection
         search = _simulated(search, asked)
         if not search.is_feasible.any():
-            raise _beyond_capacity(search)
+            raise no_goal_kept(search)
         search, selection = select_replayed(search)
 
 
@@ -163,33 +179,3 @@ def _columns(
         for name, value in zip(names, values, strict=True):
             columns[name][row] = value
     return columns
-
-
-def _seen_words(found: ServiceFigures, percentile: int) -> str:
-    """What requests see, with its percentile."""
-    first, token = (
-        format_duration(found.seconds_of(found.mid, name, percentile)) for name in BOUNDED.values()
-    )
-    if not found.writes:
-        return f"p{percentile} of its answers is {token}"
-    return f"p{percentile} of its first tokens is {first}, of its time per token {token}"
-
-
-def _beyond_capacity(search: Search) -> NoOfferError:
-    """What comes nearest of all that was simulated."""
-    known = {row: one for row, one in search.services.items() if isinstance(one, ServiceFigures)}
-    asked = search.work.requests_per_s
-    if not known:
-        return NoOfferError(
-            f"no plan serves {asked:g} requests/s", hint="loosen the goal, or raise --max-devices"
-        )
-    row = max(known, key=lambda one: known[one].capacity_low_per_s)
-    best = known[row]
-    percentile = search.goal.percentile
-    return NoOfferError(
-        f"no plan keeps the goal at {asked:g} requests/s: the most capable, "
-        f"{candidate_name(search, row)}, completes {best.capacity_per_s:.3g} requests/s at most, "
-        f"and at the rate asked for {_seen_words(best, percentile)}",
-        hint=f"ask for at most --rps {best.capacity_low_per_s:.2g}, raise --max-devices (now "
-        f"{search.goal.max_devices}), or loosen --ttft and --tpot",
-    )

@@ -18,6 +18,7 @@ from paceline.planning.explain.wording import (
     figures_text,
     more_text,
     objective_text,
+    option_text,
     plural,
 )
 from paceline.planning.places.own_machines import OWN
@@ -261,7 +262,7 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
         return "too uncertain", "its 80 % interval is wider than half to double"
     for constraint in search.constraints:
         if not constraint.is_met[row]:
-            return constraint.kind, f"{constraint.kind} ({constraint.option})"
+            return constraint.kind, f"{constraint.kind} ({option_text(search, constraint)})"
     if row in search.refused:
         return "does not fit", "its allocations, replayed one by one, take more than there is"
     return "not predicted", "its figures are not finite"

@@ -17,6 +17,7 @@ from paceline.planning.explain.wording import (
     candidate_name,
     cost_text,
     duration_up,
+    option_text,
     plural,
     rounded_up,
     speed_text,
@@ -27,11 +28,14 @@ from paceline.planning.goal.service import service_of
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import IN_WATTS, Constraint
+from paceline.planning.search.pareto import Index
 from paceline.stack.devices import compiler_elsewhere
-from paceline.units import format_bytes, format_duration, format_percent
+from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
 _NUM_NAMED = 3
 _ALIKE_LOG = 0.05
+#: Limits that more devices side by side keep.
+_OF_RATE = ("--rps", "--throughput")
 
 
 def check_possible(search: Search, catalog: Catalog) -> None:
@@ -49,7 +53,7 @@ def check_possible(search: Search, catalog: Catalog) -> None:
         raise _nothing_fits(search)
     if not search.is_ranked.any():
         raise _no_price(search)
-    raise _no_goal_kept(search)
+    raise no_goal_kept(search)
 
 
 def _no_price(search: Search) -> NoOfferError:
@@ -214,24 +218,41 @@ def _check_way(search: Search) -> None:
         )
 
 
-def _no_goal_kept(search: Search) -> NoOfferError:
+def no_goal_kept(search: Search) -> NoOfferError:
+    """What comes nearest to the goal: of what was simulated, where anything was.
+
+    Raises:
+        NoOfferError: The way to an engine alone takes longer than a first token may.
+    """
     _check_way(search)
     ranked = search.is_ranked
     total = int(ranked.sum())
     kills = "; ".join(
-        f"{c.option} excludes {int((ranked & ~c.is_met).sum()):,} of {total:,} candidates"
+        f"{option_text(search, c)} excludes {int((ranked & ~c.is_met).sum()):,} of {total:,} "
+        "candidates"
         for c in search.constraints
     )
-    nearest = nearest_row(search)
-    loosened = " ".join(
-        f"{c.option} {_limit_text(search, c, float(c.value[nearest]))}"
-        for c in search.constraints
-        if not c.is_met[nearest]
-    )
+    nearest = int(nearest_rows(search)[0])
     return NoOfferError(
         f"no offer keeps the goal at a chance of {format_percent(search.goal.confidence)}: {kills}",
         hint=f"{_setup_words(search)}nearest is {candidate_name(search, nearest)} "
-        f"at {cost_text(search, nearest)} and {speed_text(search, nearest)}; it keeps {loosened}",
+        f"at {cost_text(search, nearest)} and {speed_text(search, nearest)}; it keeps "
+        f"{_kept_text(search, nearest)}{_more_devices_words(search, nearest)}",
+    )
+
+
+def _more_devices_words(search: Search, row: int) -> str:
+    """That more machines could answer more, where a rate is what is missed."""
+    is_too_slow = any(c.option in _OF_RATE and not c.is_met[row] for c in search.constraints)
+    return f", or raise --max-devices (now {search.goal.most_devices})" if is_too_slow else ""
+
+
+def _kept_text(search: Search, row: int) -> str:
+    """What a candidate keeps of what it does not meet, as options."""
+    return " ".join(
+        f"{option_text(search, c)} {_limit_text(search, c, float(c.value[row]))}"
+        for c in search.constraints
+        if not c.is_met[row]
     )
 
 
@@ -244,18 +265,20 @@ def _setup_words(search: Search) -> str:
     return f"setting up a machine alone takes {format_duration(round(least_s))}; "
 
 
-def nearest_row(search: Search) -> int:
-    """The best ranked candidate of those whose constraints need the least loosening.
+def nearest_rows(search: Search) -> Index:
+    """Ranked candidates, or those that were simulated; who needs the least loosening comes first.
 
-    Loosening is counted in total of logs, and what differs by less than a twentieth is alike.
+    Loosening is counted in total of logs; what differs by less than a twentieth is alike, and of
+    that the best come first.
     """
     excess = sum(
         (np.log(np.maximum(_known(c.value) / c.limit, 1.0)) for c in search.constraints),
         start=np.zeros(len(search.candidates)),
     )
-    rows = np.flatnonzero(search.is_ranked)
-    alike = rows[excess[rows] <= excess[rows].min() + _ALIKE_LOG]
-    return int(alike[search.objective[alike].argmin()])
+    simulated = [row for row in search.services if search.is_ranked[row]]
+    rows = np.array(simulated) if simulated else np.flatnonzero(search.is_ranked)
+    steps = np.floor((excess[rows] - excess[rows].min()) / _ALIKE_LOG)
+    return np.asarray(rows[np.lexsort((search.objective[rows], steps))])
 
 
 def _known(values: np.ndarray) -> np.ndarray:
@@ -270,4 +293,4 @@ def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
     if constraint.option in IN_WATTS:
         return f"{rounded_up(limit):g}W"
     per_request = search.job.amount.samples_per_item if constraint.option == "--rps" else 1.0
-    return f"{1.0 / limit / per_request * 0.999:.3g}"
+    return format_significant(1.0 / limit / per_request * 0.999).replace(",", "")

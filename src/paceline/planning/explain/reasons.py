@@ -23,6 +23,7 @@ from paceline.planning.explain.wording import (
     matters_text,
     more_text,
     objective_text,
+    option_text,
     rounded_up,
 )
 from paceline.planning.goal.chance import chance_words
@@ -254,7 +255,7 @@ def _meets_all_but(search: Search, constraint: Constraint) -> BoolArray:
 
 def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
     if constraint.option in ("--deadline", "--latency", "--ttft"):
-        return f"a {constraint.option[2:]} of {duration_up(limit)}"
+        return f"a {option_text(search, constraint)[2:]} of {duration_up(limit)}"
     if constraint.option == "--budget":
         return f"a budget of {cost_value_text(search, rounded_up(limit))}"
     if constraint.option in IN_WATTS:

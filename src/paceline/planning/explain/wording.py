@@ -46,6 +46,12 @@ def cloud_title(cloud: str) -> str:
     return cloud.upper() if len(cloud) <= 3 else cloud[:1].upper() + cloud[1:]
 
 
+def option_text(search: Search, constraint: Constraint) -> str:
+    """The option of a constraint as it is typed for what answers token by token, or does not."""
+    is_per_token = constraint.option == "--latency" and search.workload.generates
+    return "--tpot" if is_per_token else constraint.option
+
+
 def cost_text(search: Search, row: int) -> str:
     """What stands for cost, with its unit."""
     return cost_value_text(search, float(search.evaluation.pareto_cost[row]))

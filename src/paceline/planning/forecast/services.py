@@ -177,7 +177,7 @@ def _cell(service: Replicas, found: ServiceFigures | PacelineError, load: Load) 
     offered = load.rate_per_s if load.arrivals == "poisson" else None
     is_overloaded = offered is not None and offered > found.capacity_per_s
     writes = service.job.engine is not None
-    # With more waiting, requests may lose their room and be read again: a few in flight can be best.
+    # With more waiting, requests may lose their room and be read again: few in flight can be best.
     best = max(1.0, found.mid.requests_per_s / found.capacity_per_s)
     return replace(
         plain,
