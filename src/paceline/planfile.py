@@ -196,6 +196,8 @@ class PlannedService:
         capacity_requests_per_s: That all replicas complete at most.
         length_spread: Standard deviation of prompts and answers over their mean.
         cache_format: Of keys and values where it is narrower than that of activations: ``fp8``.
+        weight_format: Of weights that stay as they were asked for where products are wider: ``fp8``
+            on devices without units for it; empty else.
         prefix_share: Of each prompt, what is found in the cache.
         adapters: Of which each request asks for one, as ``--adapters`` takes them; empty without.
         speculation: How tokens are guessed, as ``--speculate`` takes it; empty where none are.
@@ -215,6 +217,7 @@ class PlannedService:
     capacity_requests_per_s: Interval
     length_spread: float = 0.0
     cache_format: str = ""
+    weight_format: str = ""
     prefix_share: float = 0.0
     adapters: str = ""
     speculation: str = ""

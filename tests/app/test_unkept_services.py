@@ -25,5 +25,7 @@ def test_what_the_hint_says_is_kept(option: str, strict: str) -> None:
 def test_a_rate_beyond_all_devices_is_told_with_how_many_there_may_be() -> None:
     with pytest.raises(paceline.NoOfferError, match="--rps excludes") as refused:
         paceline.plan("mistral-7b", **{**ASKED, "rps": 1e5}, device="l40s", max_devices=4)
-    kept = re.search(r"it keeps --rps ([\d.]+), or raise --max-devices \(now 4\)", refused.value.hint)
+    kept = re.search(
+        r"it keeps --rps ([\d.]+), or raise --max-devices \(now 4\)", refused.value.hint
+    )
     assert kept is not None

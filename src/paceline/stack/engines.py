@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from paceline.catalog.entities import Device
+from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.plugins import plugin_files
 from paceline.shipped import shipped_rows, shipped_toml
@@ -95,6 +96,8 @@ class EngineProfile:
         reserves_answers: Whether a request is admitted only when its whole answer has room.
         buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
         narrow_cache_of: Precisions whose checkpoints bring a cache of keys and values in FP8.
+        widens_fp8_capability: Least capability of NVIDIA's devices on which it keeps weights in
+            FP8, and widens them, where no unit multiplies FP8; None where it has no such kernels.
         formats: Names of weight formats that its files alone have, in small letters.
         log_sigma: How far its kernels are from those that are modelled, as the standard deviation
             of a logarithm; 0 where steps of it were measured.
@@ -141,6 +144,7 @@ class EngineProfile:
     reserves_answers: bool = False
     buckets: bool = True
     narrow_cache_of: tuple[str, ...] = ()
+    widens_fp8_capability: float | None = None
     formats: tuple[str, ...] = ()
     log_sigma: float = 0
     is_portable: bool = False
@@ -243,8 +247,19 @@ class EngineProfile:
             return False
         if platform != "cuda" or self.least_capability is None:
             return True
-        capability = device.compute_capability
-        return capability is not None and float(capability) >= self.least_capability
+        return _reaches(device, self.least_capability)
+
+    def kept_precision(self, precision: str, device: Device) -> str:
+        """What a precision is on a device: weights alone in 8 bits where no unit multiplies FP8."""
+        least = self.widens_fp8_capability
+        has_units = find_precision(precision).peak_key in device.peak_flop_per_s
+        if precision != "fp8" or has_units or least is None or not _reaches(device, least):
+            return precision
+        return "int8"
+
+
+def _reaches(device: Device, capability: float) -> bool:
+    return device.compute_capability is not None and float(device.compute_capability) >= capability
 
 
 #: How a profile may be spelled, and the profile.

@@ -89,7 +89,7 @@ class Server:
             "memory_frac": service.memory_frac,
             "length": self._length(),
             "cache": self.facts["caches"].get(service.cache_format),
-            "format": self.facts["formats"].get(choice.precision),
+            "format": self.facts["formats"].get(service.weight_format or choice.precision),
             "dtype": self.facts["dtypes"].get(choice.precision),
         }
         words = [word.format(weights=self.weights) for word in self.facts["command"]]

@@ -18,12 +18,18 @@ from paceline.planning.goal.rewrites import (
     table_words,
     usual_words,
 )
-from paceline.planning.goal.service import arrival_words, kernels_words, service_of, service_words
+from paceline.planning.goal.service import (
+    arrival_words,
+    kernels_words,
+    service_of,
+    service_words,
+    widened_words,
+)
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
 from paceline.planning.places.regions import moved_words
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import cell_of, place_of, strategy_of
+from paceline.planning.search.choices import cell_of, place_of, strategy_of, widens_fp8
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.more_devices import usual_deadline_text, widened_text
 from paceline.planning.search.preference import what_matters
@@ -59,6 +65,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _generation(search),
         _service(search, selection.best),
         _configuration(search, selection.best),
+        _widened_weights(search, selection.best),
         run_words(search.goal.rewrite),
         table_words(search.workload, search.goal.rewrite),
         usual_words(
@@ -197,6 +204,10 @@ def _configuration(search: Search, best: int) -> str:
         f"{stack.framework} {stack.framework_version} {configuration.compiler}",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _widened_weights(search: Search, best: int) -> str:
+    return widened_words(place_of(search, best).device.name) if widens_fp8(search, best) else ""
 
 
 def _habits(search: Search, best: int) -> str:

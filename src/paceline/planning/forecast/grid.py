@@ -19,7 +19,7 @@ from paceline.catalog.entities import Catalog
 from paceline.dtypes import find_precision
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.model.graph.workload import Workload
+from paceline.model.graph.workload import Task, Workload
 from paceline.parallelism.memory.memory_fit import chance_to_fit, quantile_bytes
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding
@@ -43,6 +43,7 @@ from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.service import service_of
 from paceline.planning.places.configurations import (
     DeviceSupport,
+    as_run,
     why_unusable,
 )
 from paceline.prediction.calibration.fitted import builtin_calibration
@@ -228,7 +229,7 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
         cells=cells,
         unanswered=(
             *asked.unanswered,
-            *(_silent(one, goal) for one in silent),
+            *(_silent(one, goal, workload.task) for one in silent),
             *(one for one in _partly_silent(asked) if one.device in answered),
         ),
     )
@@ -502,9 +503,9 @@ def _known(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
+def _silent(support: DeviceSupport, goal: Goal, task: Task) -> UnansweredDevice:
     """Why a device with software for it has no figure: what was asked for, or a missing fact."""
-    unusable = why_unusable(support, precisions=goal.widths, compilers=goal.compilers)
+    unusable = why_unusable(support, precisions=goal.widths, compilers=goal.compilers, task=task)
     if unusable is not None:
         reason = f"it does not run {unusable.wanted}: {unusable.choices}"
     elif goal.precisions:
@@ -516,10 +517,11 @@ def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
 
 def _partly_silent(asked: GridCases) -> Iterator[UnansweredDevice]:
     """What of several precisions or compilers a device does not run; a ranking names none."""
-    goal = asked.goal
+    goal, service = asked.goal, service_of(asked.goal, asked.workload)
     for support in () if asked.axes.keeps_best_batch_only else asked.supports:
+        engine = None if service is None else service.on(support.device, support.platform)
         missing = [
-            *(name for name in goal.widths if name not in support.precisions),
+            *(n for n in goal.widths if as_run(n, support, engine) not in support.precisions),
             *(name for name in goal.compilers if name not in support.compilers),
         ]
         if missing:

@@ -33,6 +33,7 @@ from paceline.planning.goal.service import (
     kernels_words,
     service_of,
     service_words,
+    widened_words,
 )
 from paceline.planning.places.configurations import (
     ConfiguredDevices,
@@ -206,6 +207,7 @@ def grid_cases(
             *_assumptions(workload, work, places, seq),
             *_table_words(configured, axes),
             *_served_words(configured, supports, service, _arrivals(work, axes), workload),
+            *_widened_words(configured, supports, goal),
             *(one.assumption for one in supports if one.assumption),
         ),
         supports=supports,
@@ -491,6 +493,21 @@ def _served_words(
     others = {row for c in configured if c.engine is None for row in c.rows}
     if others:
         yield f"a plain loop on {_some(supports, others)}, where no engine is modelled"
+
+
+def _widened_words(
+    configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport], goal: Goal
+) -> Iterator[str]:
+    rows = {
+        row
+        for one in configured
+        for row in one.rows
+        if goal.widths and one.configuration.precision not in goal.widths
+        if one.engine is not None
+        if one.engine.kept_precision("fp8", supports[row].device) == one.configuration.precision
+    }
+    if rows:
+        yield widened_words(_some(supports, rows))
 
 
 def _some(supports: Sequence[DeviceSupport], rows: Collection[int]) -> str:

@@ -48,6 +48,11 @@ class Service:
         return self.is_stated and self.on(device, platform) is None
 
 
+def widened_words(devices: str) -> str:
+    """What becomes of weights that were asked for in FP8 on some devices."""
+    return f"{devices}: weights alone in FP8 (told as int8), widened by kernels: no FP8 units"
+
+
 def service_of(goal: Goal, workload: Workload) -> Service | None:
     """Who serves the workload; None where it is run as it is, as encoder-decoders always are.
 

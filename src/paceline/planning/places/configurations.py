@@ -9,7 +9,7 @@ from functools import cache
 from paceline.catalog.entities import Device
 from paceline.dtypes import find_precision, usual_spelling
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
-from paceline.model.graph.workload import Workload
+from paceline.model.graph.workload import Task, Workload
 from paceline.model.settings import read_settings
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.goal.goal import Goal
@@ -149,7 +149,7 @@ def choose_configurations(
             continue
         engine = None if service is None else service.on(support.device, platform)
         formats = () if engine is None else released
-        for precision in _precisions(support, goal, is_small=is_small, released=formats):
+        for precision in _precisions(support, goal, engine, is_small=is_small, released=formats):
             if precision == "int8" and is_quantised_whole and "int8-full" in support.precisions:
                 precision = "int8-full"
             is_whole = precision == "int8-full" and is_quantised_whole
@@ -199,15 +199,26 @@ def _has_units(device: Device, precision: str) -> bool:
     return rate is not None and rate >= device.peak_flop_per_s.get("fp32", 0.0)
 
 
+def as_run(precision: str, support: DeviceSupport, engine: EngineProfile | None) -> str:
+    """What a precision is where an engine serves on a device, or a loop if there is none."""
+    return precision if engine is None else engine.kept_precision(precision, support.device)
+
+
 def why_unusable(
-    support: DeviceSupport, *, precisions: Sequence[str] = (), compilers: Sequence[str] = ()
+    support: DeviceSupport,
+    *,
+    precisions: Sequence[str] = (),
+    compilers: Sequence[str] = (),
+    task: Task = "infer",
 ) -> Unusable | None:
     """What the device does not run of what is wanted; None where it runs one of each.
 
-    ``precisions``: wanted, any of them; empty wants none in particular, as below.
+    ``precisions``: wanted, any of them; empty wants none in particular, as below. ``task``: for
+    which others are named.
     """
+    able = {p for p in support.precisions if task == "infer" or find_precision(p).is_trainable}
     for option, wanted, runs in (
-        ("precision", precisions, support.precisions),
+        ("precision", precisions, able),
         ("compiler", compilers, support.compilers),
     ):
         if wanted and not set(wanted) & runs:
@@ -261,12 +272,14 @@ def _width(configuration: Configuration) -> int:
 
 
 def _precisions(
-    support: DeviceSupport, goal: Goal, *, is_small: bool, released: Sequence[str]
-) -> tuple[str, ...]:
+    support: DeviceSupport, goal: Goal, engine: EngineProfile | None, *, is_small: bool,
+    released: Sequence[str],
+) -> tuple[str, ...]:  # fmt: skip
     pinned = goal.pins.get("precision")
     accepted = (usual_spelling(pinned),) if pinned else goal.widths
     if accepted:
-        return tuple(p for p in accepted if p in support.precisions)
+        run = [as_run(name, support, engine) for name in accepted]
+        return tuple(dict.fromkeys(p for p in run if p in support.precisions))
     if kept := [p for p in released if p in support.precisions]:
         return (kept[0],)
     usual = usual_precisions(support)

@@ -162,6 +162,7 @@ def _planned_service(search: Search, row: int) -> PlannedService | None:
         requests_per_s=rate,
         length_spread=search.work.length_spread or 0.0,
         cache_format="fp8" if found.service.job.how.cache_format == "fp8" else "",
+        weight_format="fp8" if widens_fp8(search, row) else "",
         prefix_share=search.workload.prefix_share,
         adapters=str(search.workload.adapters or ""),
         speculation=str(search.workload.speculation or ""),
@@ -169,6 +170,16 @@ def _planned_service(search: Search, row: int) -> PlannedService | None:
             low=found.capacity_low_per_s, mid=found.capacity_per_s, high=found.capacity_high_per_s
         ),
     )
+
+
+def widens_fp8(search: Search, row: int) -> bool:
+    """Whether weights were asked for in FP8, where kernels widen them for want of units."""
+    configured = search.forecast.configured[search.candidates.configuration[row]]
+    precision, asked = configured.configuration.precision, search.goal.widths
+    if configured.engine is None or not asked or precision in asked:
+        return False
+    kept = configured.engine.kept_precision("fp8", place_of(search, row).device)
+    return bool(kept == precision)
 
 
 def cell_of(search: Search, row: int) -> tuple[int, int, int]:
