@@ -258,19 +258,14 @@ def _heard(
     window_s = _window_s(workload, row)
     if not window_s:
         return workload
-    sound_s = stated_s or window_s
-    windows = sound_s / window_s
-    windows, pieces = (windows, "") if row is None else (math.ceil(windows), " in whole windows")
+    sound_s, is_cut = stated_s or window_s, _is_cut(row)
+    windows = _windows(sound_s, window_s, is_cut=is_cut)
+    pieces = " in whole windows" if is_cut else ""
     words = f"a recording: {sound_s:g} s of sound{pieces} (change with --sound)"
     if stated_s is None:
         return replace(workload, item=words)
-    return replace(
-        workload,
-        passes=tuple(_repeated(workload.passes, windows, 1)),
-        item=words,
-        input_description=_SOUND.sub(f"{sound_s:g} s of sound", workload.input_description),
-        sample_bytes=workload.sample_bytes * windows,
-    )
+    heard = replace(workload, passes=tuple(_repeated(workload.passes, windows, 1)), item=words)
+    return _of_length(heard, sound_s, windows)
 
 
 def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> Workload:
@@ -332,25 +327,48 @@ def _part(name: str, side: int | None) -> Pass:
 
 
 def _answered(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem) -> Workload:
-    """Windows of a recording, beams of a search, and the usual lengths of a request."""
+    """Recordings of a length, beams of a search, and the usual lengths of a request."""
     window_s = _window_s(workload, row)
     sound_s = stated.sound_s or window_s
-    windows = math.ceil(sound_s / window_s) if window_s else 1
+    is_cut = _is_cut(row)
+    windows = _windows(sound_s, window_s, is_cut=is_cut)
     beams = stated.beams or 1
-    if windows > 1 or beams > 1:
-        workload = replace(
-            workload, passes=tuple(_repeated(workload.passes, windows, beams)), beams=beams
-        )
-    if words := _answer_words(workload, sound_s, windows, beams):
+    if windows != 1 or beams > 1:
+        passes = tuple(_repeated(workload.passes, windows, beams))
+        workload = replace(workload, passes=passes, beams=beams)
+    if words := _answer_words(workload, sound_s, math.ceil(windows) if is_cut else 1, beams):
         workload = replace(workload, item=words)
     if window_s:
         workload = replace(workload, sample_unit="seconds of sound", samples_per_item=sound_s)
+    if windows != 1 and not is_cut:
+        workload = _of_length(workload, sound_s, windows)
     if row is None or not row["output"]:
         return workload
     return replace(
         workload,
         usual_prompt_tokens=int(row["prompt"]),
         usual_output_tokens=int(row["output"]),
+    )
+
+
+def _is_cut(row: Mapping[str, str] | None) -> bool:
+    """Whether a model hears windows of one length, and no recording as it is."""
+    return row is not None and bool(row["window_s"])
+
+
+def _windows(sound_s: float, window_s: float, *, is_cut: bool) -> float:
+    """How many times what was traced a recording is: whole windows where it is cut into them."""
+    if not window_s:
+        return 1.0
+    return float(math.ceil(sound_s / window_s)) if is_cut else sound_s / window_s
+
+
+def _of_length(workload: Workload, sound_s: float, windows: float) -> Workload:
+    """Said to hear recordings of a length that its trace had not."""
+    return replace(
+        workload,
+        input_description=_SOUND.sub(f"{sound_s:g} s of sound", workload.input_description),
+        sample_bytes=workload.sample_bytes * windows,
     )
 
 

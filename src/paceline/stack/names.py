@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paceline.catalog.architectures import shipped_generations
-from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.stack.devices import generation_target
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.errors import InvalidInputError, PacelineError, UnknownNameError
+from paceline.stack.devices import generation_target, target_of
 from paceline.stack.tables import DeviceTarget, KnownGpu, load_tables
 
 _CAPABILITY = re.compile(r"(?:sm_|cc)?(\d{1,2})\.(\d)$|sm_(\d{1,2})(\d)$")
@@ -19,7 +21,8 @@ def find_gpu(name: str) -> DeviceTarget:
     """The target of the GPU called ``name``.
 
     Accepts a product name with or without its maker, a compute capability with a dot or after
-    ``sm_``, an LLVM target such as ``gfx90a``, a TPU generation, or ``cpu``.
+    ``sm_``, an LLVM target such as ``gfx90a``, a TPU generation, or ``cpu``; and any device of the
+    catalogue, such as ``M2 Max`` or ``Arc A770``.
 
     Raises:
         UnknownNameError: No such GPU.
@@ -69,10 +72,27 @@ def _product(name: str, text: str) -> DeviceTarget:
     gpus = load_tables().gpus
     exact = [gpu for gpu in gpus if _key(gpu.name) == wanted]
     part = exact or [gpu for gpu in gpus if wanted and wanted in _key(gpu.name)]
-    if not part:
-        known = [_without_maker(gpu.name) for gpu in gpus]
-        raise UnknownNameError.from_name("GPU", name, known, command="paceline devices")
-    return _only_target(name, part)
+    return _only_target(name, part) if part else _catalogued(name)
+
+
+def _catalogued(name: str) -> DeviceTarget:
+    """The target of a device that the catalogue has, and that is no card of the software's tables.
+
+    Raises:
+        UnknownNameError: Nor has the catalogue it, or nobody says how software drives it.
+    """
+    try:
+        device = find_device(load_catalog(), name)
+    except PacelineError:
+        known = [_without_maker(gpu.name) for gpu in load_tables().gpus]
+        raise UnknownNameError.from_name("GPU", name, known, command="paceline devices") from None
+    target = target_of(device)
+    if target is None:
+        raise UnknownNameError(
+            f"no software on record drives {device.name}",
+            hint="`paceline stack resolve --gpu NAME` answers for GPUs, processors, TPUs and Gaudi",
+        )
+    return target
 
 
 def _only_target(name: str, gpus: list[KnownGpu]) -> DeviceTarget:

@@ -177,6 +177,16 @@ def test_a_stated_length_of_sound_is_the_only_one_that_is_printed(name):
     assert longer.sample_bytes == pytest.approx(raw.sample_bytes * 17.0 / float(traced))
 
 
+@pytest.mark.parametrize("name", ["hubert-base", "wavlm-large", "conformer-ctc-large"])
+def test_a_network_of_any_length_hears_a_recording_whole(name):
+    """The length of its trace is no window: half a second more is half a second more of work."""
+    raw = load_workload(name, task="infer")
+    short, long = (as_items(raw, StatedItem(sound_s=s)) for s in (8.0, 12.5))
+    assert flop(long.passes[0]) == pytest.approx(12.5 / 8.0 * flop(short.passes[0]))
+    assert "window" not in long.item
+    assert long.input_description.startswith("12.5 s of sound")
+
+
 def test_who_hears_nothing_is_told_so():
     with pytest.raises(InvalidInputError, match="hears no sound"):
         as_items(load_workload("gpt2", task="train"), StatedItem(sound_s=9))

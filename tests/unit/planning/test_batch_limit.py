@@ -68,6 +68,30 @@ def test_a_model_without_a_recipe_takes_useful_batches_too():
         assert samples * 10 / found.max_items >= FACT["training", "fewest_steps"]
 
 
+@pytest.mark.parametrize(
+    ("name", "samples"),
+    [("unet", 4_000), ("published_upscalers:edsr", 800), ("efficientnet_b0", 50_000)],
+)
+def test_a_job_of_many_epochs_takes_a_useful_number_of_steps_in_each(name, samples):
+    """Or its batches are already so small that they do no harm."""
+    for epochs in (2.0, 30.0, 1000.0):
+        found, _ = limit(name, num_samples=samples, num_epochs=epochs)
+        is_small = found.max_items <= FACT["training", "harmless_batch"]
+        assert is_small or samples / found.max_items >= FACT["training", "fewest_steps_an_epoch"]
+
+
+def test_a_network_of_a_kind_that_is_published_takes_no_larger_batches():
+    """A detector of COCO without a recipe of its own is trained in hundreds, not in thousands."""
+    name = "torchvision:keypointrcnn_resnet50_fpn"
+    workload = replace(load_workload("torchvision:fcos_resnet50_fpn"), name=name)
+    job = resolve_job(workload, Work(num_samples=10**9, num_epochs=30.0), seq=1)
+    found = batch_limit_of(workload, job)
+    assert (found.max_items, "published" in found.why) == (256, True)
+    assert all(
+        row["source"] and row["read_on"] for row in shipped_rows("planning", "recipe_batches.csv")
+    )
+
+
 def test_without_work_and_recipe_there_is_no_limit():
     workload = replace(load_workload("mnist-cnn"), max_global_batch=None, reference_job=None)
     job = resolve_job(workload, Work(), seq=1)

@@ -11,6 +11,7 @@ the published law of batches that train near the best: they grow with the comput
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Literal
@@ -63,7 +64,8 @@ def batch_limit_of(workload: Workload, job: Job, rewrite: str = "") -> BatchLimi
         return BatchLimit(max_items=None)
     kind = kind_of(workload, job, rewrite)
     limits = [
-        _of_recipe(workload, kind), _of_steps(job, kind), _of_compute(workload, job, kind),
+        _of_recipe(workload, kind), _of_steps(job, kind), _of_epochs(job, kind),
+        _of_compute(workload, job, kind),
     ]  # fmt: skip
     known = [limit for limit in limits if limit.max_items is not None]
     found = min(known, key=lambda limit: limit.max_items or 0, default=BatchLimit(max_items=None))
@@ -96,9 +98,20 @@ def kind_of(workload: Workload, job: Job, rewrite: str = "") -> Kind:
 def _of_recipe(workload: Workload, kind: Kind) -> BatchLimit:
     if kind == "fine-tuning":
         return BatchLimit(max_items=_fact(kind, "largest_batch"), why="as fine-tuning is published")
+    if workload.max_global_batch is not None:
+        return BatchLimit(
+            max_items=workload.max_global_batch, why="as the reference recipe trains well"
+        )
     return BatchLimit(
-        max_items=workload.max_global_batch, why="as the reference recipe trains well"
+        max_items=_published_batch(workload.name), why="as networks of its kind are published"
     )
+
+
+def _published_batch(name: str) -> int | None:
+    """The largest that a paper says of a model, or of the kind it belongs to."""
+    rows = shipped_rows("planning", "recipe_batches.csv")
+    found = (int(row["largest_batch"]) for row in rows if re.fullmatch(row["entry"], name))
+    return next(found, None)
 
 
 def _of_compute(workload: Workload, job: Job, kind: Kind) -> BatchLimit:
@@ -130,6 +143,25 @@ def _of_steps(job: Job, kind: Kind) -> BatchLimit:
     return BatchLimit(
         max_items=2 ** (largest.bit_length() - 1),
         why=f"so that {kind} takes at least {fewest:,} optimizer steps"
+        if largest > harmless
+        else f"which does {kind} no harm, however short",
+    )
+
+
+def _of_epochs(job: Job, kind: Kind) -> BatchLimit:
+    """The largest power of two that leaves enough steps in each epoch.
+
+    Nothing is said of fine-tuning, which sees its samples once or a few times, nor of one epoch,
+    which is all of the work.
+    """
+    items = job.amount.items_per_epoch
+    if items is None or kind == "fine-tuning" or job.amount.num_epochs <= 1:
+        return BatchLimit(max_items=None)
+    fewest, harmless = _fact(kind, "fewest_steps_an_epoch"), _fact(kind, "harmless_batch")
+    largest = max(int(items / fewest), harmless)
+    return BatchLimit(
+        max_items=2 ** (largest.bit_length() - 1),
+        why=f"so that an epoch takes at least {fewest} optimizer steps"
         if largest > harmless
         else f"which does {kind} no harm, however short",
     )
