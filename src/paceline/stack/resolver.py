@@ -286,7 +286,7 @@ def _nothing_selected(names: frozenset[str], killers: Sequence[Sequence[Violatio
     words = {"device": "GPU", "platform_version": "toolkit release"}
     named = " with this ".join(words.get(name, name) for name in sorted(names))
     text = f"no build in the tables is for this {named}"
-    return Reason(rule=_SELECTION, text=text, source=killers[0][0].source)
+    return Reason(rule=_SELECTION, text=text, source=f"{len(killers):,} builds on record")
 
 
 def _reason(violation: Violation) -> Reason:

@@ -92,6 +92,28 @@ def test_a_gpu_is_found_by_any_of_its_names(name: str) -> None:
     assert by_name == by_capability
 
 
+@pytest.mark.parametrize(
+    ("name", "framework", "platform"),
+    [
+        ("M1 Ultra", "torch", "mps"),
+        ("Arc B580", "torch", "xpu"),
+        ("EPYC 7763", "torch", "cpu"),
+        ("Raspberry Pi 4", "tensorflow", "cpu"),
+        ("Gaudi 3", "torch", "gaudi"),
+        ("TPU v6e", "jax", "tpu"),
+    ],
+)
+def test_software_is_found_for_every_device_of_the_catalogue(name, framework, platform):
+    assert check(Constraints(gpu=name, framework=framework)).platform == platform
+
+
+def test_releases_before_a_platform_was_known_to_them_are_refused_by_the_builds_on_record():
+    for name, first, before in (("M3", "2.1", "1.11"), ("Arc B580", "2.5", "2.2")):
+        assert check(Constraints(gpu=name, framework="torch", release=first)).release >= first
+        with pytest.raises(StackConflictError, match="builds on record"):
+            check(Constraints(gpu=name, framework="torch", release=before))
+
+
 def test_an_unknown_gpu_is_an_error_with_near_names() -> None:
     with pytest.raises(UnknownNameError, match="no GPU named `RTX 4900`") as caught:
         resolve(Constraints(gpu="RTX 4900"))
