@@ -30,3 +30,12 @@ def test_a_counted_device_is_the_most_of_a_plan() -> None:
     assert parse_goal({"device": "4x a100", "max-devices": "4"}) == goal
     with pytest.raises(InvalidInputError, match="at most 2"):
         parse_goal({"device": "4x a100", "max-devices": "2"})
+
+
+def test_counts_that_one_machine_holds_are_answered_and_the_others_told() -> None:
+    few = paceline.predict("vgg16", device="l40s", batch=(16,), devices=(1, 4))
+    more = paceline.predict("vgg16", device="l40s", batch=(16,), devices=(1, 4, 128))
+    assert more.cells == few.cells
+    assert any("128 devices" in one and "`paceline scale" in one for one in more.assumptions)
+    with pytest.raises(InvalidInputError, match="128"):
+        paceline.predict("vgg16", device="l40s", batch=(16,), devices=(128,))

@@ -204,3 +204,32 @@ def test_what_people_call_a_task_is_told_as_it_is_said_here(task: str, told: str
     outcome = run("predict", "gpt2", "--device", "t4", "--task", task)
     assert outcome.status == 2
     assert told in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("predict vgg16 --strategy fsdp", "write `--sharding zero3`"),
+        ("plan vgg16 --parallelism fsdp", "write `--strategies fsdp,tp`"),
+        ("predict vgg16 --epochs 3", "`paceline plan`, `paceline scale` and"),
+        ("bill aws/p5.48xlarge 2h --speculate x", "`paceline plan` and `paceline predict` take"),
+    ],
+)
+def test_an_option_of_another_verb_leads_to_its_own_word_or_to_that_verb(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed.split()) == 2
+    assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("timn:resnet34", "`timm:resnet34`"),
+        ("publised_segments:pspnet_resnet50", "`published_segments:pspnet_resnet50`"),
+    ],
+)
+def test_a_misspelt_source_of_models_leads_to_the_model(typed: str, meant: str, run: Run) -> None:
+    outcome = run("predict", typed, "--device", "t4")
+    assert outcome.status == 2
+    assert f"did you mean {meant}?" in outcome.err

@@ -98,12 +98,18 @@ class Commands(click.Group):
         name: As typed.
         help: One sentence.
         wants: Its verbs by what a person wants, as help lists them; in one list where it is empty.
+        whole: The same with all verbs, where it may hold only the one that is called.
     """
 
     def __init__(
-        self, name: str, help: str, wants: Mapping[str, Sequence[str]] | None = None
+        self,
+        name: str,
+        help: str,
+        wants: Mapping[str, Sequence[str]] | None = None,
+        whole: Callable[[], Commands] | None = None,
     ) -> None:
         self.wants = wants or {}
+        self.whole = whole
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
         super().__init__(name, help=help, short_help=help, context_settings=settings)
 

@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_commands(verbs: Sequence[str] | None = None) -> Commands:
     """The command line with the given verbs, or with all of them."""
-    commands = Commands("paceline", _HELP, _WANTS)
+    commands = Commands("paceline", _HELP, _WANTS, build_commands)
     wanted = VERBS if verbs is None else verbs
     for home in dict.fromkeys(VERBS[verb] for verb in wanted):
         module = import_module(home)

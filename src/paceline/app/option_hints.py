@@ -17,6 +17,8 @@ from paceline.errors import UnknownNameError
 _LEAST_LETTERS = 4
 #: So many options are a hint.
 _FEW = 2
+#: So many verbs are a hint.
+_MOST_VERBS = 3
 
 #: What says something here, the first that a verb has, and what other tools call it.
 _WORDS_OF_OTHERS = {
@@ -45,6 +47,8 @@ _WORDS_OF_OTHERS = {
     "--rewrite lora_rank=16,lora_kind=dora": "dora use-dora",
     "--checkpointing block": "gradient-checkpointing activation-checkpointing",
     "--sharding zero3|--strategies fsdp": "fsdp zero deepspeed",
+    "--sharding zero3|--strategies fsdp,tp|--strategy NAME": "strategy strategies sharding "
+    "parallelism parallel",
     "--strategy tpN|--pin strategy=tpN|--devices N": "tp tensor-parallel-size "
     "tensor-model-parallel-size",
     "--strategy ppN|--pin strategy=ppN": "pp pipeline-parallel-size",
@@ -76,6 +80,8 @@ def unknown_option(error: click.NoSuchOption) -> UnknownNameError:
     command = f"{context.command_path if context else 'paceline'} --help"
     word = error.option_name.strip("-").replace("_", "-")
     hint = _without_flag(word, context) or _hint(word, options, flags)
+    if not hint and (others := _of_others(word, context)):
+        return UnknownNameError(f"no option named `{error.option_name}`", hint=others)
     if not hint:
         return UnknownNameError.from_name("option", error.option_name, flags, command=command)
     return UnknownNameError(
@@ -103,6 +109,22 @@ def _hint(word: str, options: list[click.Option], flags: list[str]) -> str:
         if 0 < len(found) <= _FEW:
             return f"{' and '.join(f'`{flag}`' for flag in found)} may say it"
     return ""
+
+
+def _of_others(word: str, context: click.Context | None) -> str:
+    """The verbs that have an option of exactly this name; empty where none, or many, have it."""
+    whole = getattr(context.find_root().command, "whole", None) if context else None
+    if context is None or whole is None:
+        return ""
+    having = [
+        f"`paceline {name}`"
+        for name, verb in whole().commands.items()
+        if any(f"--{word}" in option.opts for option in verb.params)
+    ]
+    if not 0 < len(having) <= _MOST_VERBS:
+        return ""
+    takes = "takes" if len(having) == 1 else "take"
+    return f"{', '.join(having[:-1])}{' and ' * (len(having) > 1)}{having[-1]} {takes} it"
 
 
 def _speaking_of(word: str, options: list[click.Option]) -> list[str]:

@@ -39,15 +39,17 @@ def predicted_headline(grid: PredictionGrid) -> str:
     if not known:
         return ""
     best = _best(known)
-    verb = "trains" if grid.task == "train" else "runs" if best.ttft_s is None else "writes"
-    if verb == "writes" and grid.sample_unit == "seconds of sound":
-        verb = "hears"
+    verb = "train" if grid.task == "train" else "run" if best.ttft_s is None else "write"
+    if verb == "write" and grid.sample_unit == "seconds of sound":
+        verb = "hear"
+    prompt = _prompt_words(best) if verb == "write" else ""
+    ending = "s" if best.num_devices == 1 else ""
     memory = memory_share(best.memory_bytes, best.memory_capacity_bytes)
     rate = f"{'roughly ' if best.is_rough else ''}{_rate(best, grid.sample_unit)}"
     devices = f"{best.num_devices}×{counted_name(best.device)}"
     return (
-        f"{devices} {verb} {rate} at batch {best.batch_per_device}"
-        f"{_prompt_words(best) if verb == 'writes' else ''}{_times(best)} and fits: {memory}."
+        f"{devices} {verb}{ending} {rate} at batch {best.batch_per_device}"
+        f"{prompt}{_times(best)} and fit{ending}: {memory}."
     )
 
 
@@ -101,7 +103,8 @@ def _served(cells: Sequence[ServiceCell]) -> str:
     limit = "" if most is None else f"; it can do {format_significant(most.mid)}"
     rate = format_significant(best.requests_per_s or 0.0)
     devices = f"{best.num_devices}×{counted_name(best.device)}"
-    return f"{devices} answers {rate} requests/s, 95 % of them within {_seen(best)}{limit}."
+    verb = "answers" if best.num_devices == 1 else "answer"
+    return f"{devices} {verb} {rate} requests/s, 95 % of them within {_seen(best)}{limit}."
 
 
 def _seen(cell: ServiceCell) -> str:

@@ -239,11 +239,15 @@ def test_what_embeds_or_ranks_texts_reads_them_and_writes_none(typed: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["m.pt", "runs/best.ckpt", "Model.H5", "a.tflite", "x.safetensors"]
-)
-def test_a_file_of_weights_is_no_model_of_like_letters(name: str) -> None:
+    ("name", "holds"),
+    [
+        ("m.pt", "weights"), ("runs/best.ckpt", "weights"), ("Model.H5", "weights"),
+        ("x.safetensors", "weights"), ("a.tflite", "a program"), ("net.mlpackage", "a program"),
+    ],
+)  # fmt: skip
+def test_a_file_of_weights_is_no_model_of_like_letters(name: str, holds: str) -> None:
     """``m.pt`` was taken as the shortest name with these letters, mpt-7b."""
-    with pytest.raises(InvalidInputError, match="holds weights") as refused:
+    with pytest.raises(InvalidInputError, match=f"holds {holds}") as refused:
         entry_of(name)
     assert "package.module:function" in refused.value.hint
 

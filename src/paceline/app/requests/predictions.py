@@ -136,7 +136,11 @@ class AskedGrid:
         if (asked := _load(question, self.grid.workload)) is not None:
             grid = self._with_services(grid, asked)
         is_named = question.device is not None
-        notes = (*filter(None, (self.grid.workload.reading,)), *_notes(question, self.grid))
+        notes = (
+            *filter(None, (self.grid.workload.reading,)),
+            *_left_out(question, self.grid.workload.task),
+            *_notes(question, self.grid),
+        )
         is_ladder = not question.batches and is_named
         shown = largest_cells if question.takes_largest else _trimmed
         return replace(
@@ -339,7 +343,10 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
     check_requests(work, workload)
     axes = GridAxes(
         devices=where.devices,
-        counts=_checked(question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE),
+        counts=_checked(
+            _of_one_machine(question.counts) or where.counts, "device count",
+            MAX_DEVICES_PER_MACHINE,
+        ),
         batches=_checked(question.batches or ladder, "batch", _MAX_BATCH),
         seq=question.seq,
         keeps_best_batch_only=is_ranking,
@@ -488,6 +495,27 @@ def _named(catalog: Catalog, question: Question) -> _Where:
     counts = sorted({count for _, count in parsed})
     distinct = {device.name: device for device in devices}
     return _Where(devices=tuple(distinct.values()), counts=tuple(counts), notes=tuple(notes))
+
+
+def _of_one_machine(counts: Sequence[int]) -> tuple[int, ...]:
+    """The counts that one machine holds; all of them, to be refused, where it holds none or fewer
+    than one is asked for.
+    """
+    held = tuple(count for count in counts if count <= MAX_DEVICES_PER_MACHINE)
+    return held if held and min(held) > 0 else tuple(counts)
+
+
+def _left_out(question: Question, task: str) -> Iterator[str]:
+    """Which of the counts that were asked for are no machine, and who answers for them."""
+    more = sorted(set(question.counts) - set(_of_one_machine(question.counts)))
+    if more:
+        listed = ", ".join(f"{count:,}" for count in more)
+        verb = (
+            f"`paceline scale MODEL --device NAME --counts {listed.replace(' ', '')}`"
+            if task == "train"
+            else f"`paceline plan MODEL --task infer --max-devices {max(more)}`"
+        )
+        yield f"{listed} devices are several machines, which {verb} answers"
 
 
 def _checked(numbers: Sequence[int], what: str, most: int) -> tuple[int, ...]:

@@ -34,11 +34,15 @@ _OTHER_WAYS = (
     "package.module:function, or `transformer:layers=…,hidden=…`"
 )
 
-#: Files that hold weights, or a program for one device, and say little of how a model computes.
+#: Files that hold weights, and say little of how a model computes.
 _WEIGHT_ENDINGS = frozenset(
-    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".h5", ".hdf5", ".pkl", ".tflite", ".pb",
-     ".mlmodel", ".mlpackage", ".engine", ".plan", ".caffemodel", ".pdparams", ".msgpack")
+    (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".h5", ".hdf5", ".pkl", ".pb",
+     ".caffemodel", ".pdparams", ".msgpack")
 )  # fmt: skip
+#: Files that hold a program for one kind of device, made from a model that was written elsewhere.
+_PROGRAM_ENDINGS = frozenset(
+    (".tflite", ".mlmodel", ".mlpackage", ".engine", ".plan", ".trt", ".xml", ".rknn", ".hef")
+)
 
 #: A repository of a hub; words for a size, those of them that count parameters, and words for
 #: another shape of a network.
@@ -187,10 +191,16 @@ def _checked(entry: str) -> str:
 
 
 def _has_weights(typed: str) -> bool:
-    return Path(typed).suffix.lower() in _WEIGHT_ENDINGS
+    return Path(typed).suffix.lower() in _WEIGHT_ENDINGS | _PROGRAM_ENDINGS
 
 
 def _no_model_in(typed: str) -> InvalidInputError:
+    if Path(typed).suffix.lower() in _PROGRAM_ENDINGS:
+        return InvalidInputError(
+            f"`{typed}` holds a program for one kind of device, which is not read",
+            hint="give the model that it was made from: a .onnx, .pt2 or .keras file, "
+            "package.module:function, or its name, with --framework for what runs the program",
+        )
     return InvalidInputError(
         f"`{typed}` holds weights, from which a model's layers cannot be read",
         hint="give what builds it: package.module:function, hf:config.json, or a file written "

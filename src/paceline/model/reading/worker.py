@@ -15,9 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
-from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
+from paceline.errors import InvalidInputError, UnknownNameError, WorkerError, close_names
 from paceline.model.names import front_ends as table
 from paceline.model.names.front_ends import FRONT_ENDS, FrontEnd, front_end_of
+from paceline.model.names.registry import known_models
 from paceline.values import dataclass
 
 #: Code that traces models of PyTorch, in the Python that has it.
@@ -292,7 +293,19 @@ def reported_error(
             hint=_hint_of(entry, message, details),
             details=_from_the_users_code_on(details),
         )
-    return InvalidInputError(f"`{entry}`: {message}", hint=_HINTS.get(str(kind), _HINTS[""]))
+    hint = _HINTS.get(str(kind), _HINTS[""])
+    if kind == "no-module":
+        hint = _meant(entry) + hint
+    return InvalidInputError(f"`{entry}`: {message}", hint=hint)
+
+
+def _meant(entry: str) -> str:
+    """What begins like a model's known name and is spelt otherwise, as a question; or nothing."""
+    known = {one.entry for one in known_models() if ":" in one.entry}
+    scheme, _, name = entry.partition(":")
+    near = close_names(scheme, {one.partition(":")[0] for one in known})
+    meant = close_names(f"{near[0]}:{name}", known) if near else []
+    return f"did you mean `{meant[0]}`? or " if meant else ""
 
 
 def _hint_of(entry: str, message: str, traceback: str) -> str:
