@@ -498,9 +498,7 @@ def _named(catalog: Catalog, question: Question) -> _Where:
 
 
 def _of_one_machine(counts: Sequence[int]) -> tuple[int, ...]:
-    """The counts that one machine holds; all of them, to be refused, where it holds none or fewer
-    than one is asked for.
-    """
+    """The counts that one machine holds; all of them, to be refused, where one cannot be."""
     held = tuple(count for count in counts if count <= MAX_DEVICES_PER_MACHINE)
     return held if held and min(held) > 0 else tuple(counts)
 
