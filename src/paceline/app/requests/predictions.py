@@ -344,7 +344,8 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
     axes = GridAxes(
         devices=where.devices,
         counts=_checked(
-            _of_one_machine(question.counts) or where.counts, "device count",
+            _of_one_machine(question.counts) or where.counts,
+            "device count",
             MAX_DEVICES_PER_MACHINE,
         ),
         batches=_checked(question.batches or ladder, "batch", _MAX_BATCH),
