@@ -258,3 +258,9 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     )
     assert ended.stderr == ""
     assert ended.stdout.startswith("device")
+
+
+def test_a_reader_that_goes_away_loses_the_screen_and_not_the_plan(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m paceline plan mnist-cnn --cloud Lambda --explain | head -1"
+    subprocess.run(["bash", "-c", command], capture_output=True, cwd=tmp_path, check=False)
+    assert (tmp_path / "plan.yaml").read_text().endswith("...\n")

@@ -62,8 +62,11 @@ def plan(
         say(_reasons(inquiry.why_not(why_not)), wanted, output)
         return
     found = inquiry.plan(output or _PLAN_FILE)
-    say(_ranking(found, is_explained=explain), wanted, None)
-    _save(found, output)
+    try:
+        say(_ranking(found, is_explained=explain), wanted, None)
+    finally:
+        # A reader that has gone (`| head`) loses the rest of the screen, and not the plan.
+        _save(found, output)
 
 
 def _ranking(found: PlanFile, *, is_explained: bool) -> Answer:
