@@ -82,7 +82,6 @@ class ReplayedRank:
     beside_bytes: float
 
 
-@lru_cache(maxsize=_MOST_KEPT)
 def replayed_rank(
     graph: Graph, configuration: Configuration, strategy: Strategy, *, batch: float, seq: float,
     capacity_bytes: float = math.inf, varies: bool = False, wraps_each: bool = False,
@@ -105,6 +104,19 @@ def replayed_rank(
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
     """
+    # Replicas hold what a rank alone holds.
+    if strategy.sharding == "none" and strategy.num_ranks == strategy.size("dp"):
+        strategy = Strategy(schedule=strategy.schedule, recompute=strategy.recompute)
+    return _replayed_rank(
+        graph, configuration, strategy, batch, seq, capacity_bytes, varies, wraps_each, flat_states
+    )
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _replayed_rank(
+    graph: Graph, configuration: Configuration, strategy: Strategy, batch: float, seq: float,
+    capacity_bytes: float, varies: bool, wraps_each: bool, flat_states: bool,
+) -> ReplayedRank:  # fmt: skip
     how = configuration
     if strategy.recompute != "none":
         how = replace(how, checkpointing=strategy.recompute)

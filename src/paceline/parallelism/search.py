@@ -21,6 +21,7 @@ import numpy as np
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.costs import Checkpointing, Configuration
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, Graph, IntArray
 from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.evaluation import WeighedStrategies, weighed_strategies
@@ -398,7 +399,7 @@ def _plain(space: SearchSpace, table: StrategyTable) -> tuple[StrategyTable, tup
 
 def _least_steps_s(space: SearchSpace, table: StrategyTable) -> FloatArray:
     """Bounds below all steps, from the blocks without recomputation."""
-    kinds = [space.kinds[place] for place in np.unique(table.variant).tolist()]
+    kinds = [space.kinds[place] for place in distinct(table.variant).tolist()]
     own, places = _plain(space, table)
     return least_steps_s(own, kinds, space.evaluated(places), space.fabric)
 

@@ -22,7 +22,6 @@ from paceline.parallelism.replayed import (
     replayed_rank,
 )
 from paceline.parallelism.steps import Steps
-from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planfile import Interval
 from paceline.simulation.job import Job, software_of
 from paceline.simulation.memory_kinds import MemoryKind, memory_of_kind
@@ -127,12 +126,10 @@ def held_factor(
 
 def _replayed(job: Job, capacity_bytes: float, *, varies: bool) -> ReplayedRank:
     """The pass of the job that takes most."""
-    software, strategy = software_of(job), job.strategy
-    if strategy.sharding == "none" and strategy.num_ranks == strategy.size("dp"):
-        strategy = Strategy(schedule=strategy.schedule, recompute=strategy.recompute)
+    software = software_of(job)
     passes = [
         replayed_rank(
-            one.graph, job.how, strategy, batch=job.batch, seq=float(job.length),
+            one.graph, job.how, job.strategy, batch=job.batch, seq=float(job.length),
             capacity_bytes=capacity_bytes, varies=varies, wraps_each=software.wraps_each,
             flat_states=software.flat_states,
         )

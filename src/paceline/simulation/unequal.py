@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
@@ -246,7 +247,7 @@ def _splits(first: int, second: int, global_batch: int) -> npt.NDArray[np.int64]
             f"{global_batch} items do not split into whole items for {first} and {second} devices",
             hint=f"take a global batch such as {enough}",
         )
-    kept = np.unique(np.linspace(0, len(whole) - 1, _MOST_SPLITS).round().astype(np.int64))
+    kept = distinct(np.linspace(0, len(whole) - 1, _MOST_SPLITS).round().astype(np.int64))
     equal = np.flatnonzero(own[whole] == other[whole])
     chosen = whole[np.union1d(kept, equal)]
     return np.stack([own[chosen], other[chosen]], axis=1)

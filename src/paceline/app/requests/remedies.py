@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.workload import Task, Workload
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.explain.savings import savings_sentence
@@ -146,7 +147,7 @@ def _fewer_that_fit(stuck: GridCell, evaluate: Evaluate) -> Iterator[str]:
     """The most items that fit as it is, or nearly, where more were asked for."""
     if stuck.batch_per_device == 1:
         return
-    fewer = np.unique(np.geomspace(1, stuck.batch_per_device - 1, _NUM_TRIED).round())
+    fewer = distinct(np.geomspace(1, stuck.batch_per_device - 1, _NUM_TRIED).round())
     cells = evaluate(Remedy(count=stuck.num_devices), stuck.device, [int(b) for b in fewer])
     fitting = [cell for cell in cells if cell.status != "out of memory"]
     if fitting:

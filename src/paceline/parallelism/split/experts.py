@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import EXPONENTS, Graph, IntArray, OpKind, Phase
 from paceline.model.ops.registry import dims_of
 from paceline.model.updates import of_what_is_kept
@@ -82,7 +83,7 @@ def divided_experts(graph: Graph, degree: int) -> Experts:
             hint="use `dp`, `tp` or `pp`; experts are batches of products with weights, and tables "
             "that are most of a model are shared likewise",
         )
-    for count in np.unique(graph.ops.dims[found.products, _BATCH, 0].round()).tolist():
+    for count in distinct(graph.ops.dims[found.products, _BATCH, 0].round()).tolist():
         if count % degree:
             raise InvalidInputError(
                 f"expert parallel over {degree} ranks does not divide {count:.0f} experts",

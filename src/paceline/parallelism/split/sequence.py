@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.distinct import among
+from paceline.model.graph.distinct import among, distinct
 from paceline.model.graph.graph import EXPONENTS, FloatArray, Graph, OpKind, Phase
 from paceline.model.graph.polynomial import product
 from paceline.model.graph.program import Program
@@ -147,7 +147,7 @@ def shared_heads(graph: Graph) -> int:
 
 
 def _check_heads(graph: Graph, looking: npt.NDArray[np.int64], ulysses: int) -> None:
-    for heads in np.unique(graph.ops.dims[looking][:, [_HEADS, _KEY_HEADS], 0]).tolist():
+    for heads in distinct(graph.ops.dims[looking][:, [_HEADS, _KEY_HEADS], 0]).tolist():
         if heads % ulysses:
             raise InvalidInputError(
                 f"{ulysses} ranks of Ulysses do not divide {heads:.0f} heads of {graph.name}",

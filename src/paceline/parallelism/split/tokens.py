@@ -26,6 +26,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import EXPONENTS, FloatArray, Graph, IntArray, OpKind, Owner
 from paceline.model.ops.registry import dims_of
 from paceline.parallelism.split.calls import Call, CallTable
@@ -143,7 +144,7 @@ def streams_of(graph: Graph) -> Streams:
     items = float(graph.ops.dims[longest.index, _BATCH, _ONE_ITEM])
     tokens = longest.dims[_Q_LEN]
     rows = graph.ops.dims[graph.ops.kind == OpKind.MATMUL][:, _M, _ONE_ITEM]
-    of_layers = set(np.unique(rows / items).round(6).tolist())
+    of_layers = set(distinct(rows / items).round(6).tolist())
     beside = (n for n in sorted(of_layers) if 1.0 < n < tokens / 2 and tokens - n in of_layers)
     text = next(beside, 0.0)
     return Streams(picture=tokens - text, text=text, items=items)

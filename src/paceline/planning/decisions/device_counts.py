@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
 from paceline.model.graph.costs import Checkpointing
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.table_updates import is_mostly_tables
 from paceline.parallelism.collectives.cluster import Cluster
@@ -346,7 +347,7 @@ def _replicated(asked: _Asked, items: Mapping[int, int], rule: BatchRule) -> lis
     found = _best(asked, ways, steps, rule)
     is_short = steps.needed_bytes() > asked.cluster.capacity_bytes
     is_short &= ways.cases.microbatches == 1
-    short = {count: items[count] for count in np.unique(ways.count[is_short]).tolist()}
+    short = {count: items[count] for count in distinct(ways.count[is_short]).tolist()}
     if not short:
         return found
     ways = _replicas(asked, short, rule, "block")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.prediction.calibration.gaussian_process import Observations, Spreads
 from paceline.prediction.calibration.step_features import StepFeatures
@@ -58,7 +59,7 @@ def worth_of_trials(log_s: FloatArray, contest: IntArray, covariance: FloatArray
     """
     worth = np.zeros(len(log_s))
     variance = np.diag(covariance)
-    for number in np.unique(contest):
+    for number in distinct(contest):
         runs = np.flatnonzero(contest == number)
         best = runs[np.argmin(log_s[runs])]
         rivals = runs[runs != best]

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.model.graph.distinct import distinct
 from paceline.planning.explain.confidence import better_words
 from paceline.planning.explain.notes import input_note
 from paceline.planning.explain.repriced import price_changed
@@ -94,7 +95,7 @@ def looser_limit(search: Search, constraint: Constraint, best: int) -> tuple[flo
     others, standing = _meets_all_but(search, constraint), Standing.of(search)
     rows = np.flatnonzero(others & ~constraint.is_met & np.isfinite(constraint.value))
     rows = rows[~standing.is_told_better(best, rows)]
-    for limit in np.unique(constraint.value[rows])[:_MOST_LIMITS].tolist():
+    for limit in distinct(constraint.value[rows])[:_MOST_LIMITS].tolist():
         winner = standing.first(competing(search, others & (constraint.value <= limit)))
         if winner is not None and winner != best:
             return limit, winner

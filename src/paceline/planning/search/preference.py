@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.strategy.complexity import RANK_OF_KIND, complexity
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA
@@ -330,10 +331,10 @@ class Standing:
         """
         beaten = np.zeros(len(self.objective), dtype=np.bool_)
         rank, second = self.order[0], self.second
-        for most in np.unique(rank[some]):
+        for most in distinct(rank[some]):
             simple = rows[rank[rows] <= most]
             simple = simple[np.lexsort((second[simple], self.objective[simple]))]
-            for number in np.unique(self.price_list[some[rank[some] == most]]):
+            for number in distinct(self.price_list[some[rank[some] == most]]):
                 own = simple[self.price_list[simple] == number]
                 is_worse = np.minimum.accumulate(second[own]) < second[own]
                 beaten[own[is_worse & (rank[own] == most)]] = True
@@ -417,8 +418,8 @@ def _shared(keys: IntArray, stream: int, num_draws: int) -> FloatArray:
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; Box,
     Muller, "A note on the generation of random normal deviates", 1958.
     """
-    distinct, places = np.unique(keys, return_inverse=True)
-    normals = _normals(distinct.astype(np.uint64).tobytes(), stream, num_draws)
+    different, places = np.unique(keys, return_inverse=True)
+    normals = _normals(different.astype(np.uint64).tobytes(), stream, num_draws)
     return np.take(normals, places, axis=0)
 
 

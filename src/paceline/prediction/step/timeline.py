@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
 from paceline.prediction.features import Array
 
@@ -65,7 +66,7 @@ def waiting_end_s(host_s: Array, device_s: Array, waits: npt.NDArray[np.intp]) -
     17.0
     """
     num_ops = device_s.shape[-1]
-    starts = np.unique(np.append(0, waits[waits < num_ops - 1] + 1))
+    starts = distinct(np.append(0, waits[waits < num_ops - 1] + 1))
     dispatched = np.cumsum(host_s, axis=-1, dtype=np.float64)
     done = np.cumsum(device_s, axis=-1, dtype=np.float64)
     lag = np.maximum.reduceat(dispatched - (done - device_s), starts, axis=-1)
