@@ -196,6 +196,13 @@ def test_a_misspelt_keyword_is_refused(ask: Callable[..., object]) -> None:
     assert "`deadline`" in caught.value.hint
 
 
+def test_a_misspelt_keyword_of_a_prediction_is_refused_by_its_own_name() -> None:
+    with pytest.raises(paceline.PacelineError, match="no option named `batches`") as caught:
+        paceline.predict("vgg16", device="l4", batches=(1,))
+    assert "`batch`" in caught.value.hint
+    assert "`paceline predict --help`" in caught.value.hint
+
+
 @pytest.mark.parametrize("ask", [paceline.plan, paceline.predict, paceline.trace])
 def test_a_length_of_what_has_none_is_refused(ask: Callable[..., object]) -> None:
     with pytest.raises(paceline.PacelineError, match="no sequence length"):

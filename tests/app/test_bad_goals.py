@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -153,3 +154,13 @@ def test_a_framework_that_does_not_run_that_way_is_told_apart_from_missing_facts
     assert outcome.status == 4
     assert "--framework jax --compiler eager" in outcome.err
     assert "facts are missing" not in outcome.err
+
+
+def test_all_options_at_the_top_of_a_goal_file_are_told_with_their_sections(
+    run: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    goal = tmp_path / "goal.yaml"
+    goal.write_text("model: vgg16\nepochs: 3\nsamples: 10k\nbudget: 9usd\n")
+    outcome = run("plan", str(goal), *AS_OF)
+    assert outcome.status == 2
+    assert "`samples`, `epochs` under `work:` and `budget` under `goal:`" in outcome.err

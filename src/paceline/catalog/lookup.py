@@ -112,6 +112,29 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     raise _no_device(catalog, name)
 
 
+def devices_called(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """Every device that a name can mean; of a part of names, such as ``jetson``, all with it.
+
+    Raises:
+        UnknownNameError: Nothing of that name, and no name has all of its words.
+    """
+    try:
+        return find_devices(catalog, name)
+    except UnknownNameError:
+        wanted = set(_plain_words(name))
+        found = tuple(
+            device for device in catalog.devices
+            if wanted and wanted <= set(_plain_words(f"{device.family} {device.name}"))
+        )  # fmt: skip
+        if not found:
+            raise
+        return found
+
+
+def _plain_words(name: str) -> list[str]:
+    return re.findall(r"[a-z]+|[0-9]+", name.lower())
+
+
 def _cut_so(catalog: Catalog, whole: str, name: str) -> Device:
     """The device that ``whole`` means, of its variants one that has the slice of ``name``."""
     usual = find_device(catalog, whole)

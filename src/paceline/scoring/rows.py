@@ -38,6 +38,7 @@ _INFERENCE = re.compile(
     r"translat|classif|detect|segment|embed|synthes|latency|throughput|offline|online",
     re.IGNORECASE,
 )
+_NO_TASK = "the row states no task: a column `task` says train or infer"
 #: Without these no row can be understood.
 _REQUIRED = ("model", "gpu")
 #: How many, before the name of a device or after it.
@@ -222,7 +223,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         time_factor=numbers["time_factor"] or 1.0,
         added_step_s=numbers["added_step_s"] or 0.0,
         added_item_s=numbers["added_item_s"] or 0.0,
-        damage=_surplus(text(SURPLUS)) or damage or ("" if task else "the row states no task"),
+        damage=_surplus(text(SURPLUS)) or damage or ("" if task else _NO_TASK),
         note="; ".join(filter(None, (note, text("note")))),
         scenario=text("scenario"),
         input_tokens=numbers["isl"],

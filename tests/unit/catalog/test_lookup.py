@@ -6,6 +6,7 @@ import pytest
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import (
+    devices_called,
     find_device,
     find_devices,
     find_offer,
@@ -335,3 +336,14 @@ def test_a_processor_that_is_not_known_is_near_to_processors():
         find_device(CATALOG, "i5-12600")
     assert "MI100" not in caught.value.hint
     assert "Core i5" in caught.value.hint
+
+
+@pytest.mark.parametrize(("part", "least"), [("jetson", 8), ("xeon", 10), ("super", 5)])
+def test_a_part_of_names_lists_all_that_have_it_and_names_no_device(part, least):
+    catalog = load_catalog()
+    assert len(devices_called(catalog, part)) >= least
+    with pytest.raises(UnknownNameError):
+        find_device(catalog, part)
+    assert devices_called(catalog, "a100") == find_devices(catalog, "a100")
+    with pytest.raises(UnknownNameError):
+        devices_called(catalog, "no such thing")

@@ -67,7 +67,7 @@ def devices(
     from paceline.catalog.entities import DeviceClass, DeviceKind
     from paceline.catalog.filters import DeviceFilter, filter_devices
     from paceline.catalog.load import load_catalog
-    from paceline.catalog.lookup import find_devices
+    from paceline.catalog.lookup import devices_called
     from paceline.units import parse_bytes, parse_power_w
 
     catalog = load_catalog(tuple(facts))
@@ -75,7 +75,7 @@ def devices(
         vendors = {device.vendor.lower() for device in catalog.devices}
         is_vendor = name.lower() in vendors
         named = filter_devices(catalog, DeviceFilter(vendor=name)) if is_vendor else None
-        catalog = replace(catalog, devices=named or find_devices(catalog, name))
+        catalog = replace(catalog, devices=named or devices_called(catalog, name))
     found = filter_devices(
         catalog,
         DeviceFilter(

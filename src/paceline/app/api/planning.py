@@ -6,7 +6,7 @@ frozen dataclasses in SI units; `paceline.to_dict` and `paceline.to_json` turn t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -20,7 +20,7 @@ from paceline.app.requests.plan_request import (
     task_and_software,
 )
 from paceline.app.requests.words import read_word
-from paceline.errors import InvalidInputError
+from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.app.goal_options import InquiryOptions, PlanOptions, RequestOptions
@@ -95,6 +95,21 @@ def why_not(model: object, name: str, **options: Unpack[InquiryOptions]) -> tupl
     return read_request(model, **options).why_not(name)
 
 
+def _check_keywords(function: Callable[..., object], given: Iterable[str]) -> None:
+    """Refuse a keyword that neither a function has nor the options of requests it passes on.
+
+    Raises:
+        UnknownNameError: The first of them.
+    """
+    from paceline.app.goal_options import RequestOptions
+
+    passed_on = RequestOptions.__annotations__
+    for name in given:
+        if name not in passed_on:
+            known = [*(function.__kwdefaults__ or {}), *passed_on]
+            raise UnknownNameError.from_name("option", name, known, command=_PREDICT_HELP)
+
+
 def predict(
     model: object,
     *,
@@ -154,6 +169,7 @@ def predict(
     from paceline.model.graph.costs import Checkpointing
     from paceline.simulation.simulator import simulate
 
+    _check_keywords(predict, requests)
     stated = dict(requests, optimizer=optimizer, precision=precision, checkpointing=checkpointing)
     task, framework = task_and_software(model, task, framework, stated)
     known = get_args(Checkpointing)

@@ -28,8 +28,11 @@ def shipped_file(entry: str, task: Task) -> Path | None:
     """
     path = _shipped().get(f"{entry}-{task}")
     if path is None and entry in zoo_facts():
+        other = "train" if task == "infer" else "infer"
         raise InvalidInputError(
-            f"the zoo has no `{task}` graph of `{entry}`", hint="choose another task or model"
+            f"`{entry}` is known as a job of `--task {other}` alone",
+            hint=f"ask for --task {other}, or trace a network of your own for --task {task}: "
+            "package.module:function",
         )
     return None if path is None else Path(path)
 

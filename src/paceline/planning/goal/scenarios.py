@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
@@ -101,14 +101,22 @@ def _check_kind(value: Mapping[str, Any]) -> None:
 
 
 def _check_sections(value: Mapping[str, Any]) -> None:
-    """Say under which of its sections an option belongs that stands at the top."""
-    for section, declared in (("work", Work), ("goal", Goal)):
-        for _, one in typed_fields(declared):
-            if one.name in value:
-                raise InvalidInputError(
-                    f"`{one.name}` stands at the top of the goal file",
-                    hint=f"write it under `{section}:`, two spaces in",
-                )
+    """Say under which of its sections each option belongs that stands at the top."""
+    astray = {
+        section: [one.name for _, one in typed_fields(declared) if one.name in value]
+        for section, declared in (("work", Work), ("goal", Goal))
+    }
+    names = [name for found in astray.values() for name in found]
+    if names:
+        ways = [f"{_named(found)} under `{to}:`" for to, found in astray.items() if found]
+        raise InvalidInputError(
+            f"{_named(names)} {'stand' if names[1:] else 'stands'} at the top of the goal file",
+            hint=f"write {' and '.join(ways)}, two spaces in",
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def texts_of(options: Mapping[str, Option]) -> dict[str, str]:
