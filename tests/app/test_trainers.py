@@ -68,14 +68,14 @@ def test_a_cluster_runs_as_its_software_does(run: Run) -> None:
 
 
 def test_remedies_count_from_what_the_trainer_does(run: Run) -> None:
-    """Live bytes that a remedy is told against are those of the prediction beside it."""
+    """What a remedy is told against is what the prediction beside it needs."""
     words = ("predict", "gpt2", "--device", "h100", "--batch", "512", "--framework", "trl")
     text = " ".join(run(*words, "--rewrite", "lora_rank=8").out.split())
-    needed, live = (
-        float(re.search(pattern, text)[1])  # type: ignore[index]
-        for pattern in (r"needs (\d+) GB", r"of (\d+) GB live")
+    needed, told = (
+        re.search(pattern, text)[1]  # type: ignore[index]
+        for pattern in (r"\((\d+ GB) at a chance of 90 %\)", r"of (\d+ GB) at batch 512, ")
     )
-    assert 0.8 * needed < live < needed
+    assert told == needed
 
 
 def test_a_plan_says_what_its_software_does(run: Run) -> None:

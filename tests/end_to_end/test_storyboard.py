@@ -132,7 +132,7 @@ def test_minute_5_batch_against_count_with_oom_cells(typed: Typed) -> None:
         "--batch", "1,8,32", "--devices", "1,2,4,8",
     )  # fmt: skip
     assert status == 0
-    assert out.startswith("8×H100 SXM5 80GB trains ")
+    assert out.startswith("8×H100 SXM5 80GB train ")
     assert "(zero3, as" in out
     assert "OOM: batch 1 needs" in out
     assert "remedy: " in out

@@ -18,12 +18,7 @@ from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Sharding
 from paceline.planning.effects import check_effects
-from paceline.planning.forecast.grid import (
-    GridCell,
-    PredictionGrid,
-    configuration_of,
-    grid_of,
-)
+from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
 from paceline.planning.forecast.grid_jobs import (
     MAX_DEVICES_PER_MACHINE,
     UNSTATED_SHARDINGS,
@@ -371,7 +366,7 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
     stuck = _stuck(grid.cells)
     if not stuck:
         return ()
-    from paceline.app.requests.remedies import least_of, remedy_lines
+    from paceline.app.requests.remedies import remedy_lines
 
     def evaluate(remedy: Remedy, name: str, batches: Sequence[int]) -> Sequence[GridCell]:
         """The cells that the question has with one remedy; none where it has no answer."""
@@ -381,6 +376,7 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
             counts=(remedy.count,),
             precision=remedy.precision or question.precision,
             rewrite=",".join(filter(None, (question.rewrite, remedy.rewrite))),
+            checkpointing="none" if "checkpointing" in remedy.rewrite else question.checkpointing,
             sharding=remedy.sharding,
         )
         where = _Where(devices=(find_device(catalog, name),), counts=(remedy.count,), notes=())
@@ -392,14 +388,7 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
             return ()
 
     workload = asked.grid.workload
-    lines = remedy_lines(
-        workload,
-        stuck,
-        evaluate,
-        rewrite=question.rewrite,
-        configuration=configuration_of(asked.grid, least_of(stuck)),
-        seq=question.seq or workload.default_seq,
-    )
+    lines = remedy_lines(workload.task, stuck, evaluate, rewrite=question.rewrite)
     return (*_fewer_adapters(workload), *lines)
 
 

@@ -8,14 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.model.graph.costs import Configuration
 from paceline.model.graph.distinct import distinct
-from paceline.model.graph.workload import Task, Workload
+from paceline.model.graph.workload import Task
 from paceline.parallelism.strategy.strategy import Sharding
-from paceline.planning.explain.savings import savings_sentence
 from paceline.planning.forecast.grid import GridCell
 from paceline.planning.forecast.grid_jobs import MAX_DEVICES_PER_MACHINE
-from paceline.prediction.memory.remedies import LEAST_SAVED_FRAC
+from paceline.prediction.memory.remedies import LEAST_SAVED_FRAC, known_remedies
 from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.units import format_bytes
 from paceline.values import dataclass
@@ -53,13 +51,15 @@ class Remedy:
 _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
     "train": (
         Remedy(rewrite="checkpointing=block"),
+        Remedy(rewrite="loss=chunked,checkpointing=block"),
         Remedy(rewrite="update=in-backward"),
         Remedy(rewrite="checkpointing=block,update=in-backward"),
         Remedy(rewrite="offload=optimizer"),
         Remedy(rewrite="checkpointing=block,offload=optimizer"),
         *(Remedy(sharding="zero3", count=count) for count in (2, 4, 8)),
         *(
-            Remedy(rewrite="checkpointing=block", sharding="zero3", count=count)
+            Remedy(rewrite=rewrite, sharding="zero3", count=count)
+            for rewrite in ("checkpointing=block", "loss=chunked,checkpointing=block")
             for count in (2, 4, 8, 16)
         ),
     ),
@@ -74,6 +74,8 @@ _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
 
 #: Smaller batches that are tried, evenly spaced by factors.
 _NUM_TRIED = 24
+#: Changes that are told, of those that save anything.
+_NUM_SHOWN = 5
 
 _ONLY_TO_RUN = "all this is training; to run the model and not train it: --task infer"
 
@@ -82,13 +84,7 @@ Evaluate = Callable[[Remedy, str, Sequence[int]], Sequence[GridCell]]
 
 
 def remedy_lines(
-    workload: Workload,
-    stuck: Sequence[GridCell],
-    evaluate: Evaluate,
-    *,
-    rewrite: str,
-    configuration: Configuration,
-    seq: int,
+    task: Task, stuck: Sequence[GridCell], evaluate: Evaluate, *, rewrite: str
 ) -> Iterator[str]:
     """For devices on which nothing fits: what rewrites save, and the least change that fits.
 
@@ -96,51 +92,56 @@ def remedy_lines(
     name of a large one often means that.
 
     Args:
-        workload: The model with its task.
+        task: What the model is for.
         stuck: What was predicted for devices on which nothing fits; at least one.
         evaluate: The predictions with a remedy.
         rewrite: Settings of the prediction, as `--rewrite` reads them.
-        configuration: How the first of them runs it.
-        seq: Sequence length.
     """
-    least = least_of(stuck)
-    saved = (
-        _saved_words(least, evaluate)
-        if workload.generates
-        else savings_sentence(workload, configuration, batch=least.batch_per_device, seq=seq)
-    )
-    if saved:
+    if saved := _saved_words(task, _least_of(stuck), evaluate):
         yield saved
     for name in dict.fromkeys(cell.device for cell in stuck):
-        own = least_of([cell for cell in stuck if cell.device == name])
+        own = _least_of([cell for cell in stuck if cell.device == name])
         yield from _fewer_that_fit(own, evaluate)
-        yield _least_that_fits(workload.task, own, evaluate, rewrite)
-    if workload.task == "train":
+        yield _least_that_fits(task, own, evaluate, rewrite)
+    if task == "train":
         yield _ONLY_TO_RUN
 
 
-def least_of(cells: Sequence[GridCell]) -> GridCell:
+def _least_of(cells: Sequence[GridCell]) -> GridCell:
     """The one that needs least."""
     return min(cells, key=lambda cell: (cell.batch_per_device, cell.num_devices))
 
 
-def _saved_words(stuck: GridCell, evaluate: Evaluate) -> str:
-    """What each change of a service that is one setting takes off what it needs."""
-    name, batch, count = stuck.device, stuck.batch_per_device, stuck.num_devices
+def _saved_words(task: Task, stuck: GridCell, evaluate: Evaluate) -> str:
+    """What single changes take off what is needed, those that take most first."""
     needed = memory_bound_bytes(stuck.memory_bytes)
     saved = {
-        remedy.options(""): needed - memory_bound_bytes(cell.memory_bytes)
-        for remedy in _REMEDIES["infer"]
-        if remedy.count == 1
-        for cell in evaluate(replace(remedy, count=count), name, (batch,))
+        remedy.rewrite or remedy.options(""): needed - memory_bound_bytes(cell.memory_bytes)
+        for remedy in _single_changes(task)
+        for cell in evaluate(_as_it_is(stuck, remedy), stuck.device, (stuck.batch_per_device,))
     }
-    most_first = sorted(saved.items(), key=lambda pair: -pair[1])
+    # Of changes that save alike, the simplest, which stands first.
+    of_frac = {round(size / needed, 3): (size, way) for way, size in reversed(saved.items())}
     told = [
         f"{way} saves {format_bytes(size)}"
-        for way, size in most_first
-        if size >= LEAST_SAVED_FRAC * needed
+        for frac, (size, way) in sorted(of_frac.items(), reverse=True)[:_NUM_SHOWN]
+        if frac >= LEAST_SAVED_FRAC
     ]
-    return f"of {format_bytes(needed)} at batch {batch}, {', '.join(told)}" if told else ""
+    if not told:
+        return ""
+    return f"of {format_bytes(needed)} at batch {stuck.batch_per_device}, {', '.join(told)}"
+
+
+def _single_changes(task: Task) -> Iterator[Remedy]:
+    """Changes that need no more devices; of services those of the list that are tried."""
+    if task == "train":
+        return (Remedy(rewrite=settings) for settings, _ in known_remedies(task))
+    return (one for one in _REMEDIES[task] if one.count == 1)
+
+
+def _as_it_is(stuck: GridCell, remedy: Remedy) -> Remedy:
+    """A remedy on as many devices, which share what they shared."""
+    return replace(remedy, count=stuck.num_devices, sharding=stuck.sharding)
 
 
 def _fewer_that_fit(stuck: GridCell, evaluate: Evaluate) -> Iterator[str]:
@@ -148,7 +149,7 @@ def _fewer_that_fit(stuck: GridCell, evaluate: Evaluate) -> Iterator[str]:
     if stuck.batch_per_device == 1:
         return
     fewer = distinct(np.geomspace(1, stuck.batch_per_device - 1, _NUM_TRIED).round())
-    cells = evaluate(Remedy(count=stuck.num_devices), stuck.device, [int(b) for b in fewer])
+    cells = evaluate(_as_it_is(stuck, Remedy()), stuck.device, [int(b) for b in fewer])
     fitting = [cell for cell in cells if cell.status != "out of memory"]
     if fitting:
         largest = max(fitting, key=lambda cell: cell.batch_per_device)

@@ -235,22 +235,6 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
     )
 
 
-def configuration_of(asked: GridCases, cell: GridCell) -> Configuration:
-    """How one of the cells is run."""
-    shown = cell.precision, cell.compiler, cell.tensor_degree, cell.sharding
-    return next(
-        one.configuration
-        for one in asked.configured
-        if shown
-        == (
-            one.configuration.precision,
-            one.configuration.compiler,
-            one.tensor_degree,
-            one.sharding,
-        )
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Grid:
     """The whole product with its figures, NaN where nothing runs, and which row each cell shows.

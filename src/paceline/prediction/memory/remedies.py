@@ -58,7 +58,7 @@ def memory_remedies(
     """
     now = _peak_and_flop(lowered, batch, seq)
     found: dict[float, MemoryRemedy] = {}
-    for settings, price in _known(task):
+    for settings, price in known_remedies(task):
         changed = _rewritten(graph, lowered.configuration, settings)
         if changed is None:
             continue
@@ -73,7 +73,7 @@ def memory_remedies(
 
 
 @cache
-def _known(task: Task) -> tuple[tuple[str, str], ...]:
+def known_remedies(task: Task) -> tuple[tuple[str, str], ...]:
     """Settings and price of each rewrite that can lower a peak."""
     rows = shipped_rows("prediction", "memory_remedies.csv")
     return tuple((row["settings"], row["price"]) for row in rows if row["task"] == task)

@@ -1,4 +1,4 @@
-"""Requests that an engine has no room for: what is told, and what would make room."""
+"""What does not fit: what is told to save memory, and how much would fit."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ def test_no_more_is_completed_than_can_be(concurrency: int) -> None:
     )  # fmt: skip
     (cell,) = grid.services
     assert cell.requests_per_s <= cell.capacity_requests_per_s.mid
+
+
+@pytest.mark.parametrize(("model", "seq", "batch"), [("qwen2.5-3b", 8192, 8), ("gpt2", 1024, 256)])
+def test_what_a_change_saves_in_training_is_told_of_the_whole_job(
+    model: str, seq: int, batch: int
+) -> None:
+    asked = {"device": "a100-80gb", "devices": (4,), "batch": (batch,), "sharding": "zero3"}
+    stuck = predict(model, seq=seq, **asked)
+    saved = re.search(r" checkpointing=full saves (\d+) GB", stuck.remedies[0])
+    changed = predict(model, seq=seq, checkpointing="full", **asked)
+    needed = [memory_bound_bytes(one.cells[0].memory_bytes) for one in (stuck, changed)]
+    assert saved is not None
+    assert float(saved[1]) == pytest.approx((needed[0] - needed[1]) / 1e9, abs=0.51)
