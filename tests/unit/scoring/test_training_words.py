@@ -8,6 +8,7 @@ from paceline.errors import PacelineError
 from paceline.scoring.completion import completed
 from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
 from paceline.scoring.naming.stated_degrees import sharding_of, stated_degrees
+from paceline.scoring.naming.stated_lengths import longest_seen
 from paceline.scoring.naming.training_words import stated_precision
 from paceline.scoring.readings import Reading, read_job
 from paceline.scoring.rows import parse_row
@@ -417,11 +418,37 @@ def test_deepspeed_keeps_fp32_masters_wherever_a_row_names_it() -> None:
 
 def test_named_texts_are_no_longer_than_their_longest() -> None:
     said = {"extra": "finetuning=lora;packing=no;dataset=advertise-gen-zh#20000", "seq_len": "2048"}
-    assert reading(**said).peak_seq == 241
+    assert reading(**said).peak_seq == 238
     assert reading(**said | {"seq_len": "128"}).peak_seq is None
+
+
+def test_of_more_texts_the_longest_is_longer_and_beyond_their_mean() -> None:
+    found = [longest_seen(300.0, 150.0, count) for count in (10, 100, 10_000)]
+    assert 300.0 < found[0] < found[1] < found[2]
+    assert longest_seen(300.0, 1.0) == pytest.approx(300.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "longest"), [("jd-sentiment-zh", 1543), ("dureader-robust-zh", 1416)]
+)
+def test_no_run_meets_a_longer_text_than_a_set_has(dataset: str, longest: int) -> None:
+    """The 4,039 tokens of one remark are an outlier; no question of DuReader has 1,505."""
+    said = {"extra": f"finetuning=lora;packing=no;dataset={dataset}", "seq_len": "2048"}
+    assert reading(**said).peak_seq == longest
+
+
+def test_the_batch_of_a_benchmark_wins_over_that_of_an_example() -> None:
+    row = {
+        "source": "unslothai/unsloth:README.md", "framework": "Unsloth", "model": "Llama-2 7B",
+        "gpu": "A100 40GB", "batch_per_gpu": "2", "global_batch": "8", "task": "train",
+    }  # fmt: skip
+    found = completed(row)
+    assert (found["batch_per_gpu"], found["global_batch"]) == ("4", "16")
+    assert completed(row | {"gpu": "Tesla T4"})["batch_per_gpu"] == "2"
 
 
 def test_every_set_of_texts_has_a_longest_beyond_its_mean() -> None:
     for line in read_table("text_lengths.csv"):
         assert re.compile(line["name"])
+        assert float(line["std_tokens"] or 1) > 0
         assert float(line["longest_tokens"]) > float(line["mean_tokens"] or 0)
