@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.planfile import Interval
@@ -67,3 +69,12 @@ def test_counts_stand_beside_each_other_where_there_is_room() -> None:
     narrow = grid_text(grid(COUNTS), width=60)
     assert all(f"{count}× images/s" in narrow for count in COUNTS)
     assert narrow.count(header) > 1
+
+
+@pytest.mark.parametrize(("shares", "is_told"), [((0.4, 0.99), False), ((0.4, 1.19), True)])
+def test_a_share_of_the_rate_above_one_is_explained_where_it_stands(shares, is_told) -> None:
+    predicted = grid((1,))
+    pairs = zip(predicted.cells, (*shares, None), strict=True)
+    cells = tuple(replace(one, mfu_frac=share) for one, share in pairs)
+    text = grid_text(replace(predicted, cells=cells))
+    assert ("MFU above 100 %" in text) == is_told

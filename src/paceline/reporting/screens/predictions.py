@@ -125,7 +125,7 @@ def ranking_text(grid: PredictionGrid, *, width: int = 100) -> str:
     table = text_table(ranking_table(shown, grid.sample_unit), width=width)
     hidden = len(ranked) - len(shown)
     more = f"{hidden} more with --json" if hidden > 0 else ""
-    notes = (more, *_rough_words(shown), _energy_note(shown))
+    notes = (more, *_rough_words(shown), *_beyond_peak_words(shown), _energy_note(shown))
     more = "\n".join(filter(None, notes))
     left_out = "\n".join(labelled("left out", _without_figure(grid.cells), width))
     blocks = (_opening(grid, width), table, more, left_out, _unanswered(grid, width))
@@ -342,7 +342,7 @@ def _reasons(cells: Sequence[GridCell]) -> list[str]:
         f"{f' on {cell.num_devices}' if cell.num_devices > 1 else ''} {cell.reason}"
         for cell in first.values()
     ]
-    return [*lines[:_NUM_REASONS_SHOWN], *_rough_words(cells)]
+    return [*lines[:_NUM_REASONS_SHOWN], *_rough_words(cells), *_beyond_peak_words(cells)]
 
 
 def _rough_words(cells: Sequence[GridCell]) -> list[str]:
@@ -355,6 +355,13 @@ def _rough_words(cells: Sequence[GridCell]) -> list[str]:
         f"{_ROUGH}: known only within ×/÷ {widest:.1f}, as {width_cause(cell.num_devices)}; a plan "
         "chooses by it only where the device is named"
     ]
+
+
+def _beyond_peak_words(cells: Sequence[GridCell]) -> list[str]:
+    """What a share of the listed rate above one means, one line; none where all are below."""
+    if all((cell.mfu_frac or 0.0) <= 1.0 for cell in cells):
+        return []
+    return ["MFU above 100 %: its rate is that with sums in FP32, its FLOP plain convolutions'"]
 
 
 #: How the column of joules begins.
