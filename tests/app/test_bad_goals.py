@@ -164,3 +164,15 @@ def test_all_options_at_the_top_of_a_goal_file_are_told_with_their_sections(
     outcome = run("plan", str(goal), *AS_OF)
     assert outcome.status == 2
     assert "`samples`, `epochs` under `work:` and `budget` under `goal:`" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(("--deadline", "24"), "--deadline"), (("--samples", "0"), "--samples")],
+)
+def test_a_value_that_cannot_be_names_its_option(
+    run: Callable[..., Outcome], words: tuple[str, ...], option: str
+) -> None:
+    outcome = run("plan", "vgg16", *words, *AS_OF)
+    assert outcome.status == 2
+    assert option in outcome.err.splitlines()[0]

@@ -107,3 +107,15 @@ def test_one_of_several_wanted_is_enough() -> None:
     assert unusable.wanted == "bf16, fp8"
     names = ("fp16", "fp32", "int4", "mxfp4")
     assert unusable.choices == " or ".join(f"--precision {name}" for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "lacks"), [("rtx 3080", "tf32", "nvfp4"), ("gtx 1070", "fp16", "nvfp4")]
+)
+def test_formats_that_only_weights_are_kept_in_are_no_choice_of_training(name, has, lacks) -> None:
+    support = newest_support(device(name))
+    assert support is not None
+    trained = why_unusable(support, precisions=("fp8",), task="train")
+    assert trained is not None
+    assert f"--precision {has}" in trained.choices
+    assert lacks not in trained.choices

@@ -76,5 +76,10 @@ def _read_fields(options: Mapping[str, str], declared: type, *, kind: str) -> di
                 f"{kind} option", option, known, command="paceline plan --help"
             )
         name, read = known[key]
-        parsed[name] = read(text)
+        try:
+            parsed[name] = read(text)
+        except InvalidInputError as error:
+            if key in str(error):
+                raise
+            raise InvalidInputError(f"{error} (--{key})", hint=error.hint) from None
     return parsed

@@ -193,6 +193,13 @@ def usual_precisions(support: DeviceSupport) -> tuple[str, ...]:
     return tuple(p for width in widths for p in [w for w in width if w in support.precisions][:1])
 
 
+def _trains_in(device: Device, precision: str) -> bool:
+    """Whether a device multiplies in a precision, and does not only widen weights that have it."""
+    kept = find_precision(precision)
+    rates = (device.peak_flop_per_s.get(key) for key in (kept.peak_key, *kept.fallback_peak_keys))
+    return kept.is_trainable and any(rate is not None for rate in rates)
+
+
 def _has_units(device: Device, precision: str) -> bool:
     """Whether the device multiplies in a precision at least as fast as in FP32."""
     rate = device.peak_flop_per_s.get(find_precision(precision).peak_key)
@@ -216,7 +223,7 @@ def why_unusable(
     ``precisions``: wanted, any of them; empty wants none in particular, as below. ``task``: for
     which others are named.
     """
-    able = {p for p in support.precisions if task == "infer" or find_precision(p).is_trainable}
+    able = {p for p in support.precisions if task == "infer" or _trains_in(support.device, p)}
     for option, wanted, runs in (
         ("precision", precisions, able),
         ("compiler", compilers, support.compilers),
