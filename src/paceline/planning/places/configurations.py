@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.catalog.entities import Device
-from paceline.dtypes import find_precision, usual_spelling
+from paceline.dtypes import ELEMENT_BYTES, DType, find_precision, usual_spelling
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.settings import read_settings
@@ -196,8 +196,8 @@ def usual_precisions(support: DeviceSupport) -> tuple[str, ...]:
 def _trains_in(device: Device, precision: str) -> bool:
     """Whether a device multiplies in a precision, and does not only widen weights that have it."""
     kept = find_precision(precision)
-    rates = (device.peak_flop_per_s.get(key) for key in (kept.peak_key, *kept.fallback_peak_keys))
-    return kept.is_trainable and any(rate is not None for rate in rates)
+    is_narrow = ELEMENT_BYTES[kept.matmul_dtype] < ELEMENT_BYTES[DType.BF16]
+    return kept.is_trainable and not (is_narrow and kept.peak_key not in device.peak_flop_per_s)
 
 
 def _has_units(device: Device, precision: str) -> bool:
