@@ -103,3 +103,20 @@ def test_where_no_machine_is_left_that_is_said_whatever_the_size(
     unlimited = run("plan", model, "--cloud", "own")
     assert (outcome.status, unlimited.status) == (4, 4)
     assert "\nhint: " in unlimited.err
+
+
+@pytest.mark.parametrize(
+    ("words", "has", "lacks"),
+    [
+        (("qwen-image", "--task", "infer", "--rps", "0.1"), "--image-size", "--max-devices"),
+        (("t5-11b", "--samples", "1M", "--max-devices", "1"), "--seq", "--image-size"),
+    ],
+)
+def test_a_plan_that_fits_nowhere_names_what_makes_an_item_of_the_model_smaller(
+    words: tuple[str, ...], has: str, lacks: str, run: Callable[..., Outcome]
+) -> None:
+    outcome = run("plan", *words, "--device", "t4", "--as-of", "2026-11-20")
+    assert outcome.status == 3
+    hint = outcome.err.splitlines()[-1]
+    assert has in hint
+    assert lacks not in hint

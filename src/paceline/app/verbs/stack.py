@@ -18,7 +18,11 @@ from paceline.reporting.screens import stacks as report
 from paceline.stack.queries import no_image, nothing_works
 
 _HOST = (
-    TextOption(name="gpu", example="3090", help="Product, sm_86, an LLVM target, cpu, or here."),
+    TextOption(
+        name="gpu",
+        example="3090",
+        help="Any device of the catalogue, sm_86, an LLVM target, cpu, or here.",
+    ),
     TextOption(name="driver", example="550", help="Driver release, or its branch."),
 )
 _CONSTRAINTS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_devices
 from paceline.errors import DoesNotFitError, NoOfferError
 from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Workload
 from paceline.planning.explain.constraint_relaxation import loosening
 from paceline.planning.explain.savings import savings_sentence
 from paceline.planning.explain.wording import (
@@ -142,10 +144,13 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
     batch = int(search.forecast.batch[0])
     capacity = format_bytes(largest.capacity_bytes or 0.0)
     row = np.unravel_index(np.nanargmin(memory), memory.shape)[0]
+    more = "devices that answer by themselves hold all of it each"
+    if _is_shared(search):
+        more = f"sharding over up to {search.goal.most_devices} devices does not help enough"
     return DoesNotFitError(
         f"{search.workload.title} does not fit: at batch {batch} it needs "
         f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
-        f"{capacity}; sharding over up to {search.goal.most_devices} devices does not help enough",
+        f"{capacity}; {more}",
         hint=_what_needs_less(search, search.forecast.configurations[row], batch),
     )
 
@@ -167,7 +172,24 @@ def _what_needs_less(search: Search, configuration: Configuration, batch: int) -
     first = "--rewrite with one of the following" if is_training else "--precision int4"
     instead = "; --task infer only runs the model" if is_training else ""
     told = f": {saved}" if saved else ""
-    return f"try --max-devices above that, {first}, or a shorter --seq{told}{instead}"
+    ways = ["--max-devices above that"] if _is_shared(search) else ["a device with more memory"]
+    ways += [first, *_smaller_items(search.workload)]
+    return f"try {', '.join(ways[:-1])} or {ways[-1]}{told}{instead}"
+
+
+def _is_shared(search: Search) -> bool:
+    """Whether several devices may hold a model together: in training, and where it writes."""
+    return search.question.is_training or search.workload.generates
+
+
+def _smaller_items(workload: Workload) -> Iterator[str]:
+    """What makes an item smaller, as an option; nothing where its size is its model's."""
+    if workload.sample_unit in ("images", "clips", "volumes"):
+        yield "a smaller --image-size"
+    elif workload.sample_unit in ("seconds of sound", "recordings"):
+        yield "a shorter --sound"
+    elif workload.default_seq > 1:
+        yield "a shorter --seq"
 
 
 def _stated_ways(goal: Goal) -> str:
