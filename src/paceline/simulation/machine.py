@@ -115,11 +115,14 @@ class Machine:
     def of(
         cls, device: Device, count: int = 1, *, devices_per_node: int | None = None,
         device_link: Link | None = None, node_link: Link | None = None,
+        num_vcpus: int | None = None,
     ) -> Machine:  # fmt: skip
         """Devices of one kind; all in one node unless said otherwise."""
         per_node = count if devices_per_node is None else devices_per_node
         group = DeviceGroup(device=device, count=count, devices_per_node=per_node)
-        return cls(groups=(group,), device_link=device_link, node_link=node_link)
+        return cls(
+            groups=(group,), device_link=device_link, node_link=node_link, num_vcpus=num_vcpus
+        )
 
     @classmethod
     def of_cluster(cls, cluster: Cluster, count: int) -> Machine:

@@ -138,6 +138,14 @@ class RankPasses:
         return next(iter(self.splits.values())).shape
 
     @property
+    def optimizer_bytes(self) -> float:
+        """Optimizer state with master weights, wherever it is kept."""
+        how = replace(self.step.configuration, offload="none")
+        lowered = _lowered(self.workload, self.shape, how)[1]
+        owned = LoweredStep.of_passes(self.workload, lowered).largest.memory.by_owner
+        return float(owned[:, [Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT], 0].sum(axis=1).max())
+
+    @property
     def num_sharing(self) -> int:
         """Ranks that hold a model together."""
         return self.shape.num_ranks * self.in_flight

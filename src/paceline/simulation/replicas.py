@@ -20,6 +20,7 @@ from paceline.parallelism.memory.sharded_memory import (
     peak_moments,
     saved_process_bytes,
 )
+from paceline.parallelism.offload import update_bytes_per_s
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
 from paceline.parallelism.replicas.host_shares import HostLinks
 from paceline.parallelism.schedule.launches import hosted, launches_alone
@@ -179,7 +180,8 @@ def _sharded(
         host_links=_host_links(cases, calibration),
     )
     split_s = cases.microbatches * tensor_s
-    step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s
+    host_s = _host_update_s(cases, passes, alone, np.where(sharding == "none", 1, shards))
+    step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s + host_s
     shared = np.minimum(cases.replicas * degree, cases.devices_per_domain)
     is_spread = cases.replicas * degree > cases.devices_per_domain
     sent_s = lanes_s(step.communication_s + split_s, device_link, node_link, is_spread)
@@ -205,6 +207,25 @@ def _host_links(cases: Cases, calibration: Calibration) -> HostLinks:
     machines, share = cases.machines, calibration.constant("host", "link_efficiency_frac")
     links = [one.device_link for one in machines]
     return HostLinks.of([one.device for one in machines], links, share).take(cases.machine)
+
+
+def _host_update_s(
+    cases: Cases, passes: RankPasses, alone: Steps, shards: IntArray
+) -> FloatArray:  # fmt: skip
+    """How long processors update beyond the copies of weights that come back meanwhile.
+
+    The ranks of a machine share its processors, and each updates what it has of the whole.
+    """
+    lowered = passes.step.largest
+    if lowered.configuration.offload not in ("optimizer", "weights"):
+        return np.zeros(len(cases))
+    machines = cases.machines
+    rate = np.array([update_bytes_per_s(one.device, one.num_vcpus) for one in machines])
+    per_node = np.array([one.devices_per_node for one in machines], dtype=np.int64)
+    ranks = np.minimum(cases.replicas * passes.shape.num_ranks, per_node[cases.machine])
+    moved_bytes = 2.0 * (passes.optimizer_bytes + lowered.gradient_bytes) / shards
+    copied_s = alone.update_s / (2.0 * shards)
+    return np.asarray(np.maximum(moved_bytes * ranks / rate[cases.machine] - copied_s, 0.0))
 
 
 def replica_work(passes: RankPasses, seq: float) -> ReplicaWork:

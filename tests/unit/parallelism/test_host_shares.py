@@ -51,7 +51,9 @@ def step(host: HostTraffic | None, *, backward_s=0.06, mid_s=0.1, **stated):
 def simulated_s(what="weights", *, pcie=25e9, strategy="dp4+zero3", habits=()):
     machine = Machine.parse("4xA100 SXM4 80GB@dgx-a100,-", load_catalog())
     device = replace(machine.device, pcie_bytes_per_s=pcie)
-    machine = replace(machine, groups=(replace(machine.groups[0], device=device),))
+    # Processors that keep up, so that only the link is looked at.
+    groups = (replace(machine.groups[0], device=device),)
+    machine = replace(machine, groups=groups, num_vcpus=4096)
     job = Job(
         workload=load_workload("gpt2"),
         configuration=Configuration(precision="bf16", offload=what),

@@ -127,10 +127,13 @@ def test_a_grid_shows_the_step_of_each_of_its_jobs(sharding: str) -> None:
 
 
 def grid_machine(count: int) -> Machine:
-    from paceline.planning.forecast.grid_jobs import _links
+    from paceline.planning.forecast.grid_jobs import _place
 
-    links = _links(CATALOG, H100, count)
-    return Machine.of(H100, count, device_link=links.device, node_link=links.node)
+    place = _place(CATALOG, H100, 0, count)
+    return Machine.of(
+        H100, count, device_link=place.links.device, node_link=place.links.node,
+        num_vcpus=place.num_vcpus,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("profile", ["vllm", "torch"])

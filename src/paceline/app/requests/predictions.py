@@ -421,6 +421,15 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _host_words(grid: GridCases) -> str:
+    """Whose processors update what is kept on the host."""
+    counts = [place.num_vcpus for place in grid.places]
+    if None in counts:
+        return "as fast as those of one machine that DeepSpeed was measured on"
+    told = ", ".join(dict.fromkeys(f"{count:,}" for count in counts))
+    return f"{told} vCPUs, as machines for rent have for so many devices"
+
+
 def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     if question.checkpointing != "none":
         yield f"recomputed in backward: {question.checkpointing}"
@@ -439,7 +448,7 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
         chance = chance_text(grid.goal.memory_confidence)
         yield f"the largest batch that fits at a chance of {chance}, within 1 %"
     if any(f"offload={what}" in question.rewrite for what in ("optimizer", "weights")):
-        yield "the update on the host ends with its copies"
+        yield f"the update is of the host's processors, {_host_words(grid)}"
     if "offload=weights" in question.rewrite and question.sharding == "zero3":
         yield "shares of weights come from the host before each gather; of gradients, go there"
     if question.sharding not in UNSTATED_SHARDINGS:

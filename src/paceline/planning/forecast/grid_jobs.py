@@ -255,7 +255,13 @@ def _cases(
         for one in configured
     )
     machines = tuple(
-        Machine.of(p.device, p.count, device_link=p.links.device, node_link=p.links.node)
+        Machine.of(
+            p.device,
+            p.count,
+            device_link=p.links.device,
+            node_link=p.links.node,
+            num_vcpus=p.num_vcpus,
+        )
         for p in places
     )
     can_be_best = runs[place, configuration]
@@ -294,7 +300,7 @@ def _places(
     catalog: Catalog, devices: Sequence[Device], counts: Sequence[int]
 ) -> tuple[GridPlace, ...]:
     return tuple(
-        GridPlace(device=device, row=row, count=count, links=_links(catalog, device, count))
+        _place(catalog, device, row, count)
         for row, device in enumerate(devices)
         for count in counts
     )
@@ -384,12 +390,21 @@ def _split_state(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPlace:
-    """So many devices of a kind in one machine."""
+    """So many devices of a kind in one machine.
+
+    Attributes:
+        device: Of all of them.
+        row: Of the device.
+        count: How many there are.
+        links: Between them.
+        num_vcpus: As many as machines for rent have for each, in the median; None where none has.
+    """
 
     device: Device
     row: int
     count: int
     links: OfferLinks
+    num_vcpus: int | None
 
 
 def _supported(
@@ -423,14 +438,18 @@ def capacity_bytes(device: Device) -> float:
     return device.capacity_bytes or math.inf
 
 
-def _links(catalog: Catalog, device: Device, count: int) -> OfferLinks:
+def _place(catalog: Catalog, device: Device, row: int, count: int) -> GridPlace:
     """As the largest machine for rent joins these devices, else as a machine of one's own would."""
     offers = [offer for offer in catalog.offers if offer.device_name == device.name]
-    if offers:
+    if not offers:
+        machine = OwnMachine(name="machine", device_name=device.name, num_devices=count)
+        links, num_vcpus = machine_links(catalog, machine), None
+    else:
         largest = max(offers, key=lambda offer: offer.num_devices)
-        return offer_links(catalog, replace(largest, num_devices=float(count)))
-    machine = OwnMachine(name="machine", device_name=device.name, num_devices=count)
-    return machine_links(catalog, machine)
+        links = offer_links(catalog, replace(largest, num_devices=float(count)))
+        shares = [one.num_vcpus / one.num_devices for one in offers if one.num_vcpus]
+        num_vcpus = max(round(float(np.median(shares)) * count), 1) if shares else None
+    return GridPlace(device=device, row=row, count=count, links=links, num_vcpus=num_vcpus)
 
 
 def _assumptions(
