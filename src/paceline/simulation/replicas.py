@@ -180,7 +180,7 @@ def _sharded(
         host_links=_host_links(cases, calibration),
     )
     split_s = cases.microbatches * tensor_s
-    host_s = _host_update_s(cases, passes, alone, np.where(sharding == "none", 1, shards))
+    host_s = _host_update_s(cases, passes, alone, shards, sharding)
     step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s + host_s
     shared = np.minimum(cases.replicas * degree, cases.devices_per_domain)
     is_spread = cases.replicas * degree > cases.devices_per_domain
@@ -210,10 +210,11 @@ def _host_links(cases: Cases, calibration: Calibration) -> HostLinks:
 
 
 def _host_update_s(
-    cases: Cases, passes: RankPasses, alone: Steps, shards: IntArray
-) -> FloatArray:  # fmt: skip
+    cases: Cases, passes: RankPasses, alone: Steps, shards: IntArray, sharding: Sharding
+) -> FloatArray:
     """How long processors update beyond the copies of weights that come back meanwhile.
 
+    Shares of weights that are on the host stay there.
     The ranks of a machine share its processors, and each updates what it has of the whole.
     """
     lowered = passes.step.largest
@@ -223,8 +224,10 @@ def _host_update_s(
     rate = np.array([update_bytes_per_s(one.device, one.num_vcpus) for one in machines])
     per_node = np.array([one.devices_per_node for one in machines], dtype=np.int64)
     ranks = np.minimum(cases.replicas * passes.shape.num_ranks, per_node[cases.machine])
+    shards = np.where(sharding == "none", 1, shards)
     moved_bytes = 2.0 * (passes.optimizer_bytes + lowered.gradient_bytes) / shards
-    copied_s = alone.update_s / (2.0 * shards)
+    stays = lowered.configuration.offload == "weights" and sharding == "zero3"
+    copied_s = np.where(stays & (shards > 1), 0.0, alone.update_s / (2.0 * shards))
     return np.asarray(np.maximum(moved_bytes * ranks / rate[cases.machine] - copied_s, 0.0))
 
 
