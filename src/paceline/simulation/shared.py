@@ -192,7 +192,7 @@ def _joint_s(
 ) -> FloatArray:
     """Of reading one prompt, what ranks that share experts do for each other: for all of them."""
     engine = passes.engine
-    if engine is None or passes.shape.experts == 1:
+    if engine is None or passes.shape.experts == 1 or not len(cases):
         return np.zeros(len(cases))
     runs = passes.runs(asked)
     together = runs.prompts_together(engine.chunk_tokens)

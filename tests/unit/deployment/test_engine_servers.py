@@ -22,6 +22,7 @@ from paceline.deployment.facts import engine_servers
 from paceline.deployment.files import Deployment
 from paceline.deployment.settings import DeploySettings
 from paceline.errors import InvalidInputError, MissingFactError
+from paceline.planfile import PlanFile
 
 from . import plans
 
@@ -183,6 +184,52 @@ def test_a_replica_over_several_machines_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="16 devices fills machines of 8") as refused:
         deploy(wide, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
     assert "Ray" in refused.value.hint
+
+
+def split(strategy: str, engine: str, **changes: object) -> PlanFile:
+    plan = plans.service(engine=engine, num_replicas=1, **changes)
+    return replace(plan, choices=(replace(plan.choices[0], strategy=strategy),))
+
+
+@pytest.mark.parametrize(
+    ("engine", "ranks", "requests", "told"),
+    [
+        ("vllm", "2", "512", {"--data-parallel-size": "4", "--enable-expert-parallel": ""}),
+        ("sglang", "8", "2048", {"--dp-size": "4", "--ep-size": "8", "--enable-dp-attention": ""}),
+    ],
+)
+def test_replicas_of_attention_that_share_experts_are_asked_for(
+    engine: str, ranks: str, requests: str, told: dict[str, str]
+) -> None:
+    plan = split("ep4.tp2", engine, num_ranks=8)
+    made = deploy(plan, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+    given = options_of(command("docker", made))
+    assert not set(given) - known(PROGRAMS[engine])
+    options = engine_servers()[engine]["options"]
+    assert given[options["ranks"]] == ranks
+    assert given[options["max_requests"]] == requests
+    assert all(value in ("", given[name]) for name, value in told.items())
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"), [("vllm", "--pipeline-parallel-size 2"), ("sglang", "--pp-size 2")]
+)
+def test_stages_in_several_machines_are_started_by_hand(engine: str, told: str) -> None:
+    plan = split("pp2.tp8@1f1b/mb2", engine, num_ranks=16)
+    with pytest.raises(InvalidInputError, match="16 devices fills machines of 8") as refused:
+        deploy(plan, "docker", DeploySettings(purpose="serve", options=WEIGHTS))
+    words = shlex.split(refused.value.hint.split("`")[1])
+    assert told in " ".join(words)
+    assert not set(options_of(words)) - known(PROGRAMS[engine])
+    assert options_of(words)[engine_servers()[engine]["options"]["ranks"]] == "8"
+
+
+def test_a_server_without_such_ranks_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="not on record"):
+        deploy(
+            split("ep4.tp2", "llamacpp", num_ranks=8), "docker",
+            DeploySettings(purpose="serve", options=WEIGHTS),
+        )  # fmt: skip
 
 
 def test_what_is_not_known_is_asked_for() -> None:

@@ -135,6 +135,16 @@ def test_inference_pins_replicas_of_tensor_groups() -> None:
     assert "dp4.tp2" in caught.value.hint
 
 
+@pytest.mark.parametrize("text", ["ep8", "ep4.tp2", "pp2.tp8@1f1b/mb2", "pp2.ep8@1f1b/mb2"])
+def test_inference_pins_stages_and_groups_that_share_experts(text: str) -> None:
+    found = search(
+        text, "mixtral-8x7b", task="infer", work=Work(requests_per_s=1.0), max_devices=16
+    )
+    rows = range(len(found.candidates))
+    assert {str(strategy_of(found, row)) for row in rows} == {text}
+    assert set(found.candidates.num_devices.tolist()) == {Strategy.parse(text).num_ranks}
+
+
 @pytest.mark.parametrize(
     ("goal", "said", "hint"),
     [

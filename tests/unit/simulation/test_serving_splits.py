@@ -24,6 +24,8 @@ from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
+from paceline.simulation.queue.engine_tables import EngineTable
+from paceline.simulation.queue.figures import Replicas, tables_of
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.simulator import simulate
 from paceline.stack.engines import find_engine
@@ -181,6 +183,23 @@ def test_groups_wait_for_nothing_where_all_prompts_come_at_once() -> None:
 def test_what_cannot_be_split_says_why(split: str, model: str, why: str) -> None:
     with pytest.raises(PacelineError, match=why):
         stepped(split, model=model, per_node=64)
+
+
+@pytest.mark.parametrize("split", ["ep4", "pp2.tp2"])
+def test_a_queue_of_a_split_replica_can_do_what_its_groups_do_together(split: str) -> None:
+    """A step that writes for sixteen in each group is one of the replica for all of them."""
+    ways = Strategy.parse(split)
+    machine = Machine.of(H200, 4, device_link=LINKS["dgx-h100-nvls"])
+    asked = {"prompt_tokens": 512, "output_tokens": 256}
+    service = Replicas.of(job(split, **asked), machine, mean_tokens=640)
+    assert service.num_replicas == 1
+    assert service.job.strategy.num_ranks == 4
+    (table,) = tables_of([service])
+    assert isinstance(table, EngineTable)
+    groups = ways.size("ep") * ways.size("pp")
+    told = stepped(split, 16.0, **asked)
+    expected_s = one(told, "weights_s") + one(told, "token_exchange_s")
+    assert table.times.write_s[16 * groups] == pytest.approx(expected_s, rel=0.05)
 
 
 def test_loops_have_no_stages() -> None:

@@ -21,6 +21,7 @@ from paceline.planning.effects import check_effects
 from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
 from paceline.planning.forecast.grid_jobs import (
     MAX_DEVICES_PER_MACHINE,
+    MAX_SERVING_DEVICES,
     UNSTATED_SHARDINGS,
     GridAxes,
     GridCases,
@@ -133,7 +134,7 @@ class AskedGrid:
         is_named = question.device is not None
         notes = (
             *filter(None, (self.grid.workload.reading,)),
-            *_left_out(question, self.grid.workload.task),
+            *_left_out(question, self.grid.workload),
             *_notes(question, self.grid),
         )
         is_ladder = not question.batches and is_named
@@ -339,9 +340,9 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
     axes = GridAxes(
         devices=where.devices,
         counts=_checked(
-            _of_one_machine(question.counts) or where.counts,
+            _answered(question.counts, _most_devices(workload)) or where.counts,
             "device count",
-            MAX_DEVICES_PER_MACHINE,
+            _most_devices(workload),
         ),
         batches=_checked(question.batches or ladder, "batch", _MAX_BATCH),
         seq=question.seq,
@@ -496,20 +497,25 @@ def _named(catalog: Catalog, question: Question) -> _Where:
     return _Where(devices=tuple(distinct.values()), counts=tuple(counts), notes=tuple(notes))
 
 
-def _of_one_machine(counts: Sequence[int]) -> tuple[int, ...]:
-    """The counts that one machine holds; all of them, to be refused, where one cannot be."""
-    held = tuple(count for count in counts if count <= MAX_DEVICES_PER_MACHINE)
+def _most_devices(workload: Workload) -> int:
+    """Of one machine, or of those among which a served model may be staged."""
+    return MAX_SERVING_DEVICES if workload.generates else MAX_DEVICES_PER_MACHINE
+
+
+def _answered(counts: Sequence[int], most: int) -> tuple[int, ...]:
+    """The counts that are answered; all of them, to be refused, where none can be."""
+    held = tuple(count for count in counts if count <= most)
     return held if held and min(held) > 0 else tuple(counts)
 
 
-def _left_out(question: Question, task: str) -> Iterator[str]:
+def _left_out(question: Question, workload: Workload) -> Iterator[str]:
     """Which of the counts that were asked for are no machine, and who answers for them."""
-    more = sorted(set(question.counts) - set(_of_one_machine(question.counts)))
+    more = sorted(set(question.counts) - set(_answered(question.counts, _most_devices(workload))))
     if more:
         listed = ", ".join(f"{count:,}" for count in more)
         verb = (
             f"`paceline scale MODEL --device NAME --counts {listed.replace(' ', '')}`"
-            if task == "train"
+            if workload.task == "train"
             else f"`paceline plan MODEL --task infer --max-devices {max(more)}`"
         )
         yield f"{listed} devices are several machines, which {verb} answers"

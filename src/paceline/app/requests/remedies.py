@@ -67,7 +67,7 @@ _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
         Remedy(rewrite="cache_format=fp8"),
         Remedy(precision="int8"),
         Remedy(precision="int4"),
-        *(Remedy(count=count) for count in (2, 4, 8)),
+        *(Remedy(count=count) for count in (2, 4, 8, 16)),
         *(Remedy(precision="int4", count=count) for count in (2, 4, 8)),
     ),
 }

@@ -17,6 +17,7 @@ from paceline.deployment.documents import without_none, yaml_text
 from paceline.deployment.facts import api_version, engine_servers, sizing
 from paceline.deployment.files import DeployFile, Deployment
 from paceline.deployment.job import Job, assumptions_of
+from paceline.deployment.server_splits import ServerSplit
 from paceline.deployment.settings import DeploySettings
 from paceline.deployment.targets import docker
 from paceline.deployment.targets import kubernetes as k8s
@@ -29,6 +30,7 @@ from paceline.model.graph.engine_features import (
     read_speculation,
 )
 from paceline.model.items import StatedItem
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planfile import PlannedService
 from paceline.values import dataclass
 
@@ -79,13 +81,14 @@ class Server:
     def words(self) -> list[str]:
         """The command of a replica."""
         options, choice, service = self.facts["options"], self.job.choice, self.service
+        split = self.split
         values = {
             "host": self.facts["host"],
             "port": self.port,
             "name": self.job.name,
-            "ranks": service.num_ranks,
-            "max_requests": service.max_requests,
-            "chunk_tokens": service.chunk_tokens,
+            "ranks": split.ranks(service.num_ranks),
+            "max_requests": split.told(service.max_requests),
+            "chunk_tokens": split.told(service.chunk_tokens),
             "memory_frac": service.memory_frac,
             "length": self._length(),
             "cache": self.facts["caches"].get(service.cache_format),
@@ -96,7 +99,16 @@ class Server:
         for name, option in options.items():
             words += [] if values[name] is None else [option, f"{values[name]}"]
         named = [self.facts["adapter_names"], *self.adapters] if self.adapters else []
-        return [*words, *self.features, *named, *self.facts["also"]]
+        return [*words, *split.words(), *self.features, *named, *self.facts["also"]]
+
+    @property
+    def split(self) -> ServerSplit:
+        """How the devices of a replica share the model."""
+        return ServerSplit(
+            engine=self.service.engine.split()[0],
+            strategy=Strategy.parse(self.job.choice.strategy),
+            facts=self.facts.get("splits", {}),
+        )
 
     def _length(self) -> int | None:
         """Tokens of a request, or of all in flight where the server asks for those."""
@@ -131,7 +143,7 @@ def server_of(job: Job, settings: DeploySettings) -> Server:
     tokens = (workload.prompt_tokens or 0) + (workload.output_tokens or 0)
     longest = tokens * (1 + _SPREADS * service.length_spread)
     server = Server(
-        job=_replica(job, service),
+        job=job,
         service=service,
         facts=facts,
         image=settings.image or facts["image"].get(job.stack.platform, ""),
@@ -140,6 +152,8 @@ def server_of(job: Job, settings: DeploySettings) -> Server:
         features=tuple(_features(service, facts, settings)),
         adapters=tuple(settings.options.get("adapters", "").split()) if service.adapters else (),
     )
+    server.split.check_machines(service.num_ranks, job.devices_per_node, server.words())
+    server = replace(server, job=_replica(job, service))
     if not server.image:
         program, *words = server.words()
         command = shlex.join((program.rpartition("/")[2], *words))
@@ -436,20 +450,9 @@ def _deployment(
 
 
 def _replica(job: Job, service: PlannedService) -> Job:
-    """The job as one replica: its share of the machine it is on.
-
-    Raises:
-        InvalidInputError: A replica fills several machines, which one server does not start.
-    """
+    """The job as one replica: its share of the machine it is on."""
     if not job.devices_per_node:
         return job
-    if service.num_ranks > job.devices_per_node:
-        raise InvalidInputError(
-            f"a replica of {service.num_ranks} devices fills machines of {job.devices_per_node}: "
-            "the files of one server do not start it",
-            hint="start the engine on a cluster of Ray over these machines, or plan with --device "
-            "of machines that hold a replica",
-        )
     share = min(1, service.num_ranks / job.devices_per_node)
     return replace(
         job,

@@ -127,8 +127,8 @@ def exchange_tokens_s(
     message_bytes: npt.ArrayLike,
     group: RankGroup,
     *,
-    per_rank_frac: float,
-    per_node_frac: float,
+    per_rank_frac: FloatArray,
+    per_node_frac: FloatArray,
 ) -> FloatArray:
     """Seconds until every rank has the tokens that it asked for, each sent to a place only once.
 

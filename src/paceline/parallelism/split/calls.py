@@ -211,9 +211,16 @@ def _call_s(
 
 
 def _tokens_once_s(message_bytes: FloatArray, group: RankGroup, routing: Routing) -> FloatArray:
-    """Tokens that are sent once to each place; all groups of a table are alike."""
+    """Tokens that are sent once to each place."""
     per_rank, per_node = (
-        routing.places(float(count[0])) / routing.experts_per_token
+        _places(count, routing) / routing.experts_per_token
         for count in (group.num_ranks, group.num_nodes)
     )
     return exchange_tokens_s(message_bytes, group, per_rank_frac=per_rank, per_node_frac=per_node)
+
+
+def _places(counts: FloatArray, routing: Routing) -> FloatArray:
+    """Places that a token reaches, of so many; each number that differs is worked out once."""
+    unlike, which = np.unique(counts, return_inverse=True)
+    reached = np.array([routing.places(count) for count in unlike.tolist()], dtype=np.float64)
+    return np.asarray(reached[which])

@@ -88,6 +88,11 @@ class Schedule:
             return cls()
         return cls(kind="1f1b", num_microbatches=2 * num_stages)
 
+    @classmethod
+    def filled(cls, num_stages: int) -> Schedule:
+        """What serving runs: a batch in each stage; plain without others."""
+        return cls() if num_stages == 1 else cls(kind="1f1b", num_microbatches=num_stages)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisPlacement:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 
 import numpy as np
 
 from paceline.catalog.entities import Device
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.distinct import distinct
 from paceline.model.graph.graph import FloatArray
@@ -48,6 +50,9 @@ _SPLIT_PARAMETERS = {"infer": 1_000_000_000, "train": 5_000_000_000}
 MOST_KEPT = 8
 _HALF_PRECISIONS = ("bf16", "fp16")
 _TENSOR_DEGREES = (2, 4, 8)
+#: Stages that are tried where a machine is crowded: its weights take so much of its memory.
+_STAGES = (2, 4)
+_CROWDED_FRAC = 0.75
 
 #: Where fewer items than this fit a device, recomputing activations is tried too.
 _ROOMY_BATCH = 16.0
@@ -200,13 +205,55 @@ def _tensor_parallel(
         if place.links.device is not None:
             counts[place.device.name].add(domain_of(place))
     splits = cache(partial(can_split, workload))
-    return tuple(
+    shared = tuple(
         replace(c, rows=rows, tensor_degree=degree)
         for degree in degrees
         for c in configured
         if (rows := tuple(r for r in c.rows if _divides(degree, counts[devices[r].name])))
         if splits(degree, is_served=c.configuration.is_served)
     )
+    grouped = (*shared, *_with_shared_experts(question, (*configured, *shared)))
+    return (*grouped, *_staged(question, grouped, devices))
+
+
+def _with_shared_experts(
+    question: Question, configured: Sequence[ConfiguredDevices]
+) -> Iterator[ConfiguredDevices]:
+    """The same as groups with requests of their own that share experts, where that is pinned."""
+    pinned = Strategy.parse(question.goal.pins.get("strategy", "dp1"))
+    for one in configured:
+        is_asked = one.engine is not None and one.tensor_degree == pinned.size("tp")
+        if is_asked and pinned.size("ep") > 1:
+            yield replace(one, experts=pinned.size("ep"))
+
+
+def _staged(
+    question: Question, shared: Sequence[ConfiguredDevices], devices: Sequence[Device]
+) -> Iterator[ConfiguredDevices]:
+    """Served models in stages of a machine each, on devices of which one machine is crowded."""
+    strategy = Strategy.parse(question.goal.pins.get("strategy", "dp1"))
+    pinned = strategy.size("pp")
+    for one in shared:
+        is_pinned = one.experts == strategy.size("ep")
+        if one.engine is None or one.engine.splits_layers or not is_pinned:
+            continue
+        width = ELEMENT_BYTES[find_precision(one.configuration.precision).weight_dtype]
+        rank_bytes = width * question.workload.num_parameters / one.num_sharing
+        rows = tuple(
+            row for row in one.rows
+            if pinned > 1 or rank_bytes > _CROWDED_FRAC * (devices[row].capacity_bytes or math.inf)
+        )  # fmt: skip
+        for stages in _tried_stages(question, pinned):
+            if rows and one.num_sharing * stages <= question.goal.most_devices:
+                yield replace(one, rows=rows, stages=stages)
+
+
+def _tried_stages(question: Question, pinned: int) -> tuple[int, ...]:
+    """The pinned number of stages, or as many as machines that are; else those that are usual."""
+    nodes = question.goal.pins.get("nodes")
+    if pinned > 1:
+        return (pinned,)
+    return _STAGES if nodes is None else tuple(n for n in (pinned_count(nodes),) if n > 1)
 
 
 def _tensor_degrees(question: Question) -> tuple[int, ...]:

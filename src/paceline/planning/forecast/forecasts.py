@@ -68,6 +68,11 @@ class Forecast:
         """Devices that share each layer; figures are then of one of them, (C,)."""
         return np.array([one.tensor_degree for one in self.configured], dtype=np.int64)
 
+    @property
+    def num_sharing(self) -> IntArray:
+        """Devices that hold a model together, (C,)."""
+        return np.array([one.num_sharing for one in self.configured], dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchWindow:
@@ -132,7 +137,10 @@ def asked_ranks(
     # Configurations whose programs begin alike come one after another: the last few are kept.
     for number in sorted(range(len(configured)), key=lambda number: _program(configured[number])):
         one = configured[number]
-        job = Job(workload=workload, configuration=one.configuration, profile=one.profile)
+        job = Job(
+            workload=workload, configuration=one.configuration, profile=one.profile,
+            strategy=one.of_one_model,
+        )  # fmt: skip
         passes = RankPasses.of(job, tensor=one.tensor_degree)
         length = lengths.prompt + lengths.output if passes.is_generation else lengths.seq
         moments = peak_moments(passes.step.largest, Points(batch=lengths.batch, seq=length))
@@ -150,7 +158,7 @@ def asked_ranks(
 
 def _program(one: ConfiguredDevices) -> tuple[int, str, str, str, str]:
     how = one.configuration
-    return one.tensor_degree, how.platform, how.precision, how.compiler, how.checkpointing
+    return one.num_sharing, how.platform, how.precision, how.compiler, how.checkpointing
 
 
 def gathered(

@@ -93,6 +93,7 @@ class GridCell:
         device: ``Device.name``.
         num_devices: How many, in one machine.
         tensor_degree: How many of them share every layer, and then a batch; the rest are replicas.
+        stages: Groups of those that have the layers one after the other, each with a batch.
         sharding: What the devices of a training job split.
         batch_per_device: Items per device and step.
         precision: Name in ``dtypes.PRECISIONS``.
@@ -139,6 +140,7 @@ class GridCell:
     energy_j_per_sample: float | None = None
     energy_interval_j_per_sample: Interval | None = None
     tensor_degree: int = 1
+    stages: int = 1
     sharding: Sharding = "none"
     is_rough: bool = False
     engine: str = ""
@@ -286,7 +288,7 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
 def _sharing(asked: GridCases) -> IntArray:
     """How much ranks share: layers of an inference, or the state of a training job at the end."""
     return np.array(
-        [one.tensor_degree + (one.sharding != "none") for one in asked.configured], dtype=np.int64
+        [one.num_sharing + (one.sharding != "none") for one in asked.configured], dtype=np.int64
     )
 
 
@@ -375,6 +377,7 @@ def _cell(grid: _Grid, row: int) -> GridCell:
         device=where.device.name,
         num_devices=where.count,
         tensor_degree=configured.tensor_degree,
+        stages=configured.stages,
         sharding=configured.sharding if where.count > 1 else "none",
         batch_per_device=int(asked.batch[item]),
         precision=configuration.precision,
@@ -521,9 +524,14 @@ def _splits_layers(asked: GridCases) -> bool:
 
 def _shared_words(cells: Sequence[GridCell], *, splits_layers: bool) -> Iterator[str]:
     """Which devices share the model, one sentence per device and count."""
-    shared = {(c.device, c.num_devices, c.tensor_degree) for c in cells if c.tensor_degree > 1}
+    shared = {
+        (c.device, c.num_devices, c.tensor_degree, c.stages) for c in cells if c.tensor_degree > 1
+    }
     copied = {(c.device, c.num_devices) for c in cells if c.tensor_degree == 1}
-    for device, count, degree in sorted(shared):
+    for device, count, degree, stages in sorted(shared):
+        if stages > 1:
+            yield _staged_words(device, count, degree, stages)
+            continue
         replicas = f", in {count // degree} replicas" if count > degree else ""
         when = " at batch 1; else each holds a copy" if (device, count) in copied else ""
         how = f"share every layer (tp{degree})"
@@ -531,6 +539,15 @@ def _shared_words(cells: Sequence[GridCell], *, splits_layers: bool) -> Iterator
             how = "hold its layers one after the other, and work in turn"
         of_all = f"{degree} of {count} devices {how}"
         yield f"{device}: {of_all}{replicas}{when}"
+
+
+def _staged_words(device: str, count: int, degree: int, stages: int) -> str:
+    whole = degree * stages
+    replicas = f", in {count // whole} replicas" if count > whole else ""
+    return (
+        f"{device}: {whole} of {count} devices hold the model in {stages} stages of {degree} that "
+        f"share each layer (pp{stages}.tp{degree}), a machine each, with a batch in each{replicas}"
+    )
 
 
 def _split_words(cells: Sequence[GridCell]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.model.table_updates import updates_rows
-from paceline.parallelism.strategy.strategy import Sharding, Strategy
+from paceline.parallelism.strategy.strategy import Schedule, Sharding, Strategy
 from paceline.planning.forecast.forecasts import can_split, lengths_of
 from paceline.planning.goal.amounts import resolve_job
 from paceline.planning.goal.goal import Goal, Work
@@ -52,6 +52,11 @@ from paceline.values import dataclass
 #: Devices that one machine can hold; beyond it a network is needed, which an offer names.
 MAX_DEVICES_PER_MACHINE = 16
 
+#: Devices of all machines among which the layers of a served model may be staged.
+MAX_SERVING_DEVICES = 64
+
+#: Stages that are tried where the devices of one machine do not hold a model.
+_STAGES = (2, 4, 8)
 #: Devices that may share every layer, most first.
 _TENSOR_DEGREES = (8, 4, 2, 1)
 #: Of its memory, from where on a device may be too small for a model with its caches.
@@ -258,12 +263,14 @@ def _cases(
         Machine.of(
             p.device,
             p.count,
+            devices_per_node=p.per_node if is_staged else None,
             device_link=p.links.device,
             node_link=p.links.node,
             num_vcpus=p.num_vcpus,
         )
+        for is_staged in (False, True)
         for p in places
-    )
+    )  # fmt: skip
     can_be_best = runs[place, configuration]
     if axes.keeps_best_batch_only and counts == [1] and workload.task == "train":
         least_bytes = np.zeros((len(jobs), len(batch)))
@@ -274,16 +281,17 @@ def _cases(
         can_be_best &= (item == 0) | (least_bytes[configuration, item] <= capacities_bytes[place])
     rows = np.flatnonzero(can_be_best)
     at, counts_of = place[rows], np.array([p.count for p in places], dtype=np.int64)
-    each = [max(counts) if one.shares_tables else one.tensor_degree for one in configured]
+    each = [max(counts) if one.shares_tables else one.num_sharing for one in configured]
     degrees = np.array(each, dtype=np.int64)
+    stages = np.array([one.stages for one in configured], dtype=np.int64)[configuration[rows]]
     return rows, Cases(
         jobs=jobs,
         machines=machines,
         job=number[at] * len(configured) + configuration[rows],
-        machine=at,
+        machine=at + len(places) * (stages > 1),
         batch=batch[item[rows]],
         replicas=np.maximum(counts_of[at] // degrees[configuration[rows]], 1),
-        microbatches=np.ones(len(rows), dtype=np.int64),
+        microbatches=stages,
     )
 
 
@@ -303,22 +311,27 @@ def _places(
         _place(catalog, device, row, count)
         for row, device in enumerate(devices)
         for count in counts
-    )
+    )  # fmt: skip
 
 
 def _strategy(count: int, how: ConfiguredDevices) -> Strategy:
     """Replicas of so many ranks that share layers, or ranks that share tables."""
     if how.shares_tables:
         return Strategy.from_degrees(ep=count)
-    replicas = max(count // how.tensor_degree, 1)
+    replicas = max(count // how.num_sharing, 1)
     return Strategy.from_degrees(
-        dp=replicas, tp=how.tensor_degree, sharding=how.sharding if replicas > 1 else "none"
-    )
+        dp=replicas, tp=how.tensor_degree, pp=how.stages,
+        schedule=Schedule.filled(how.stages),
+        sharding=how.sharding if replicas > 1 else "none",
+    )  # fmt: skip
 
 
 def _shares(place: GridPlace, how: ConfiguredDevices) -> bool:
     """Whether ranks share in a place what they would: every layer by as many as engines take."""
     degree = how.tensor_degree
+    if how.stages > 1:
+        is_filled = place.per_node == degree and place.count % how.num_sharing == 0
+        return is_filled and place.links.node is not None
     return degree == 1 or (degree == _engine_degree(place.count) and place.links.device is not None)
 
 
@@ -356,6 +369,26 @@ def _shared(
         for degree in degrees if rows else ():
             if can_split(workload, degree, is_served=is_served):
                 yield replace(one, rows=rows, tensor_degree=degree)
+        yield from _staged(workload, one, supports, axes)
+
+
+def _staged(
+    workload: Workload, one: ConfiguredDevices, supports: Sequence[DeviceSupport], axes: GridAxes
+) -> Iterator[ConfiguredDevices]:
+    """The same in stages of a machine each, on devices of which one machine is crowded."""
+    degree = _TENSOR_DEGREES[0]
+    if one.engine is None or one.engine.splits_layers or max(axes.counts) <= degree:
+        return
+    precision = find_precision(one.configuration.precision)
+    weights_bytes = ELEMENT_BYTES[precision.weight_dtype] * workload.num_parameters
+    rows = tuple(
+        row
+        for row in one.rows
+        if weights_bytes / degree > _CROWDED_FRAC * capacity_bytes(supports[row].device)
+    )
+    if rows and can_split(workload, degree, is_served=True):
+        for stages in (s for s in _STAGES if degree * s <= max(axes.counts)):
+            yield replace(one, rows=rows, tensor_degree=degree, stages=stages)
 
 
 def _stated(
@@ -390,7 +423,7 @@ def _split_state(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPlace:
-    """So many devices of a kind in one machine.
+    """So many devices of a kind, in one machine but where stages are in several.
 
     Attributes:
         device: Of all of them.
@@ -398,6 +431,7 @@ class GridPlace:
         count: How many there are.
         links: Between them.
         num_vcpus: As many as machines for rent have for each, in the median; None where none has.
+        per_node: Of them, what one machine has where stages are in several.
     """
 
     device: Device
@@ -405,6 +439,7 @@ class GridPlace:
     count: int
     links: OfferLinks
     num_vcpus: int | None
+    per_node: int
 
 
 def _supported(
@@ -443,13 +478,21 @@ def _place(catalog: Catalog, device: Device, row: int, count: int) -> GridPlace:
     offers = [offer for offer in catalog.offers if offer.device_name == device.name]
     if not offers:
         machine = OwnMachine(name="machine", device_name=device.name, num_devices=count)
-        links, num_vcpus = machine_links(catalog, machine), None
+        links, num_vcpus, per_node = machine_links(catalog, machine), None, count
     else:
         largest = max(offers, key=lambda offer: offer.num_devices)
         links = offer_links(catalog, replace(largest, num_devices=float(count)))
         shares = [one.num_vcpus / one.num_devices for one in offers if one.num_vcpus]
         num_vcpus = max(round(float(np.median(shares)) * count), 1) if shares else None
-    return GridPlace(device=device, row=row, count=count, links=links, num_vcpus=num_vcpus)
+        per_node = min(count, max(int(largest.num_devices), 1))
+    return GridPlace(
+        device=device,
+        row=row,
+        count=count,
+        links=links,
+        num_vcpus=num_vcpus,
+        per_node=per_node,
+    )
 
 
 def _assumptions(

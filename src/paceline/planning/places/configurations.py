@@ -11,7 +11,7 @@ from paceline.dtypes import ELEMENT_BYTES, DType, find_precision, usual_spelling
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.settings import read_settings
-from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.strategy.strategy import Schedule, Sharding, Strategy
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.service import Service
 from paceline.stack.devices import compiler_elsewhere
@@ -60,7 +60,9 @@ class ConfiguredDevices:
     Attributes:
         configuration: How the model is run.
         rows: Indices into the list of devices, rising.
-        tensor_degree: Devices that share each layer.
+        tensor_degree: Devices that share each layer, and a batch.
+        stages: Groups of those that have the layers of an engine one after the other.
+        experts: Groups of those that have requests of their own and share the experts of an engine.
         sharding: What the devices of a training job split.
         shares_tables: Whether they share tables of embeddings, each with items of its own.
         host: Whose dispatch applies where no engine serves.
@@ -70,10 +72,24 @@ class ConfiguredDevices:
     configuration: Configuration
     rows: tuple[int, ...]
     tensor_degree: int = 1
+    stages: int = 1
+    experts: int = 1
     sharding: Sharding = "none"
     shares_tables: bool = False
     host: str = USUAL_LOOP
     engine: EngineProfile | None = None
+
+    @property
+    def num_sharing(self) -> int:
+        """Devices that hold a model together."""
+        return self.tensor_degree * self.stages * self.experts
+
+    @property
+    def of_one_model(self) -> Strategy:
+        """How those do so beside the layers that they share, a batch in each stage."""
+        return Strategy.from_degrees(
+            pp=self.stages, ep=self.experts, schedule=Schedule.filled(self.stages)
+        )
 
     @property
     def profile(self) -> str:

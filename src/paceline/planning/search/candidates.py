@@ -200,7 +200,10 @@ def _rows(
     *,
     is_training: bool,
 ) -> _Rows:
-    counts = np.asarray(node_counts, dtype=np.int64)
+    sharing, is_staged = forecast.num_sharing, np.array([c.stages > 1 for c in forecast.configured])
+    stages = {c.stages for c in forecast.configured if c.stages > 1}
+    counts = np.array(sorted(stages.union(node_counts)), dtype=np.int64)
+    is_asked = np.isin(counts, node_counts)[None, :, None]
     ranks = places.devices_per_node[:, None] * counts[None, :]
     reachable = places.can_join(np.arange(len(ranks))[:, None], counts[None, :])
     reachable &= (places.devices_per_node[:, None] == 1) | places.has_device_link[:, None]
@@ -210,7 +213,12 @@ def _rows(
     num_shardings = len(SEARCHED_SHARDINGS) if is_training else 1
     is_sharded = np.arange(num_shardings)[None, None, :] > 0
     is_row = is_place[:, :, None] & ((ranks[:, :, None] > 1) | ~is_sharded)
-    is_runnable = is_predicted[:, None, :] & _is_divided(places, forecast.tensor_degree, counts)
+    is_runnable = is_predicted[:, None, :] & _is_divided(places, forecast, counts)
+    # Machines beyond those asked for hold the stages of one replica.
+    is_runnable &= np.where(is_staged, reachable[:, :, None], is_asked)
+    is_alone = forecast.num_sharing <= places.devices_per_domain[:, None, None]
+    is_runnable &= is_alone | reachable[:, :, None]
+    is_runnable &= is_asked | (ranks[:, :, None] == sharing)
     place, node, sharding, configuration = np.nonzero(
         is_row[..., None] & is_runnable[:, :, None, :]
     )
@@ -219,14 +227,24 @@ def _rows(
     )
 
 
-def _is_divided(places: PlaceTable, degree: IntArray, counts: IntArray) -> BoolArray:
-    """Whether ranks that share layers fill machines, or one of them, (places, counts, degrees)."""
+def _is_divided(places: PlaceTable, forecast: Forecast, counts: IntArray) -> BoolArray:
+    """Whether ranks that share layers fill machines, or one of them, (places, counts, degrees).
+
+    Stages have a machine each. Groups that share experts do so likewise, and in machines that a
+    network joins too.
+    """
+    degree, sharing = forecast.tensor_degree, forecast.num_sharing
+    stages, experts = np.array([(c.stages, c.experts) for c in forecast.configured]).T
     per_node, joined = places.devices_per_node[:, None, None], places.devices_per_domain
     in_one = per_node % degree == 0
     is_filled = (counts[:, None] * per_node) % degree == 0
     in_several = is_filled & (degree % per_node == 0) & (degree <= joined[:, None, None])
     is_linked = (degree == 1) | places.has_device_link[:, None, None]
-    return np.asarray((in_one | in_several) & is_linked)
+    is_whole = (counts[:, None] * per_node) % sharing == 0
+    in_stages = (per_node == degree * experts) & is_whole
+    in_groups = (per_node % sharing == 0) | (is_whole & (sharing % per_node == 0))
+    is_filled = np.select([stages > 1, experts > 1], [in_stages, in_groups], in_one | in_several)
+    return np.asarray(is_filled & is_linked)
 
 
 def _memory(

@@ -201,12 +201,16 @@ def strategy_of(search: Search, row: int) -> Strategy:
     if whole is not None:
         return whole.strategy
     configuration = candidates.configuration[row]
-    num_groups = int(candidates.num_groups[row])
+    one = forecast.configured[configuration]
+    num_groups = int(candidates.num_groups[row]) // (one.stages * one.experts)
+    own = Schedule(num_microbatches=int(candidates.microbatches[row]))
     return Strategy.from_degrees(
         dp=num_groups,
         tp=int(forecast.tensor_degree[configuration]),
+        pp=one.stages,
+        ep=one.experts,
         sharding=SEARCHED_SHARDINGS[candidates.sharding[row]] if num_groups > 1 else "none",
-        schedule=Schedule(num_microbatches=int(candidates.microbatches[row])),
+        schedule=own if one.stages == 1 else Schedule.filled(one.stages),
         recompute=forecast.configurations[configuration].checkpointing,
     )
 

@@ -92,16 +92,24 @@ def narrowed(candidates: CandidateTable, forecast: Forecast, pinned: Strategy) -
     Raises:
         InvalidInputError: It names an axis or option that the usual search does not have.
     """
-    tensor = pinned.size("tp")
-    known = Strategy.from_degrees(dp=pinned.size("dp"), tp=tensor, sharding=pinned.sharding)
-    if pinned != known or pinned.sharding not in SEARCHED_SHARDINGS:
+    tensor, stages, experts = pinned.size("tp"), pinned.size("pp"), pinned.size("ep")
+    known = Strategy.from_degrees(
+        dp=pinned.size("dp"), tp=tensor, pp=stages, ep=experts, sharding=pinned.sharding,
+        schedule=pinned.schedule if stages > 1 else None,
+    )  # fmt: skip
+    is_alone = stages > 1 and tensor * experts == 1
+    if is_alone or pinned != known or pinned.sharding not in SEARCHED_SHARDINGS:
         raise InvalidInputError(
-            f"`{pinned}` is for training; inference runs replicas of tensor groups",
-            hint="pin replicas and tensor degree alone, such as dp4.tp2",
+            f"`{pinned}` is for training; inference runs replicas of tensor groups, of stages of "
+            "those with a machine each, or of groups that share experts",
+            hint="pin dp, pp, ep and tp alone, such as dp4.tp2, pp2.tp8 or ep8",
         )
     kept = candidates.num_devices == pinned.num_ranks
     kept &= candidates.sharding == SEARCHED_SHARDINGS.index(pinned.sharding)
     kept &= forecast.tensor_degree[candidates.configuration] == tensor
+    kept &= forecast.num_sharing[candidates.configuration] == tensor * stages * experts
+    of_stages = np.array([one.stages for one in forecast.configured], dtype=np.int64)
+    kept &= of_stages[candidates.configuration] == stages
     return candidates.take(np.flatnonzero(kept))
 
 

@@ -166,6 +166,8 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
         return _table_of_loop(device, written, read)
     engine = job.engine
     limits = limits or engine.limits_on(device)
+    replicas = job.strategy.size("ep")
+    groups = replicas * job.strategy.size("pp")
     assert job.prompt_tokens is not None
     beams = job.workload.beams
     capacity_bytes = capacity_of(device)
@@ -178,9 +180,11 @@ def _table(job: Job, device: Device, steps: Steps, limits: StepLimits | None) ->
     return EngineTable(
         times=_step_times(job, written, read, limits),
         batching=Batching(
-            max_requests=limits.max_requests,
-            chunk_tokens=limits.chunk_tokens,
-            cache_tokens=max(room_bytes, 0.0) / token_bytes if token_bytes > 0 else math.inf,
+            max_requests=limits.max_requests * replicas,
+            chunk_tokens=limits.chunk_tokens * groups,
+            cache_tokens=groups * max(room_bytes, 0.0) / token_bytes
+            if token_bytes > 0
+            else math.inf,
             mixes_prompts=engine.mixes,
             reserves_answers=engine.reserves_answers,
             host_s=engine.request_s or 0.0,
@@ -224,21 +228,27 @@ def capacity_of(device: Device) -> float:
 
 
 def _step_times(job: Job, written: Steps, read: Steps, limits: StepLimits) -> StepTimes:
+    """Steps of all groups of a replica, which deal out requests and prompts evenly."""
     assert job.prompt_tokens is not None
+    replicas = job.strategy.size("ep")
+    groups = replicas * job.strategy.size("pp")
+    known = groups * _SEQUENCES
     looked_back = (job.prompt_tokens + 0.5) * job.workload.beams
-    sequences = np.arange(limits.max_requests + 1, dtype=np.float64)
-    write_s = _between(sequences, _SEQUENCES, written.weights_s + written.token_exchange_s)
+    sequences = np.arange(limits.max_requests * replicas + 1, dtype=np.float64)
+    write_s = _between(sequences, known, written.weights_s + written.token_exchange_s)
     attention_s = np.maximum(written.token_s - written.weights_s, 0.0) / looked_back
-    context_s = _between(sequences, _SEQUENCES, attention_s) / np.maximum(sequences, 1.0)
+    context_s = _between(sequences, known, attention_s) / np.maximum(sequences, 1.0)
     prompt_s = read.prompt_s + read.prompt_exchange_s
     square_s = (prompt_s[-1] - 2.0 * prompt_s[-2]) / (2.0 * _PROMPTS[-2] ** 2)
     square_s = float(max(square_s, 0.0))
-    linear_s = np.maximum.accumulate(prompt_s - square_s * _PROMPTS**2)
-    tokens = np.arange(limits.chunk_tokens + 1, dtype=np.float64)
-    read_s = _between(tokens, _PROMPTS, linear_s)
+    linear_s = np.maximum.accumulate(prompt_s - square_s * _PROMPTS**2 - read.prompt_joint_s)
+    tokens = np.arange(limits.chunk_tokens * groups + 1, dtype=np.float64)
+    fullest = np.maximum(np.minimum(tokens, job.prompt_tokens), tokens / groups)
+    read_s = _between(fullest, _PROMPTS, linear_s)
+    read_s = read_s + _between(tokens / groups, _PROMPTS, read.prompt_joint_s)
     return StepTimes(
         write_s=write_s, context_s=context_s, read_s=read_s, attention_s=square_s,
-        draft_s=_between(sequences, _SEQUENCES, written.draft_s),
+        draft_s=_between(sequences, known, written.draft_s),
     )  # fmt: skip
 
 

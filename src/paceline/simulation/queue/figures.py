@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from paceline.errors import InvalidInputError, PacelineError
-from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.simulation.job import Job
@@ -62,19 +62,28 @@ class Replicas:
             machine: Where all of it runs.
             mean_tokens: Of a request to an engine, halfway through its answer.
         """
-        tensor = job.strategy.size("tp")
-        strategy = Strategy.parse(f"tp{tensor}" if tensor > 1 else "dp1")
+        strategy = of_one_replica(job.strategy)
+        ranks, tensor = strategy.num_ranks, strategy.size("tp")
         one = replace(job, strategy=strategy, batch=1)
         if job.engine is not None:
             one = replace(one, prompt_tokens=context_of(mean_tokens), output_tokens=1)
-        per_node = min(tensor, machine.devices_per_node)
-        group = replace(machine.groups[0], count=tensor, devices_per_node=per_node)
+        per_node = min(ranks, machine.devices_per_node)
+        group = replace(machine.groups[0], count=ranks, devices_per_node=per_node)
+        may_join = machine.device_link is not None and ranks == tensor
         return cls(
             job=one,
             machine=replace(machine, groups=(group,)),
-            num_replicas=max(machine.num_devices // tensor, 1),
-            most_ranks=_joined(machine) if machine.device_link is not None else tensor,
+            num_replicas=max(machine.num_devices // ranks, 1),
+            most_ranks=_joined(machine) if may_join else ranks,
         )
+
+
+def of_one_replica(strategy: Strategy) -> Strategy:
+    """What ranks of one replica share, with a batch in each stage."""
+    stages = strategy.size("pp")
+    return Strategy.from_degrees(
+        tp=strategy.size("tp"), ep=strategy.size("ep"), pp=stages, schedule=Schedule.filled(stages)
+    )
 
 
 def _joined(machine: Machine) -> int:

@@ -172,6 +172,8 @@ def _limits_changed(service: Replicas, limits: StepLimits) -> Iterator[Setting]:
 def _ranks_changed(service: Replicas) -> Iterator[Setting]:
     """The same devices as more replicas of fewer ranks, or fewer of more within a machine."""
     num_ranks, count = service.machine.num_devices, service.num_replicas
+    if num_ranks > service.job.strategy.size("tp"):
+        return
     now = f"now {count} of {num_ranks}"
     if num_ranks % 2 == 0:
         yield Setting(
