@@ -394,7 +394,7 @@ def _served_memory_bytes(
         return low, mid, high
     found = answers_memory_bytes(*asked)
     if passes.stages > 1:
-        found = in_turn_memory_bytes(found, passes.lowered[TOKEN], passes.stages)
+        found = in_turn_memory_bytes(peaks, found, passes.lowered[TOKEN], passes.stages)
     low, mid, high = found
     return low, mid, high
 

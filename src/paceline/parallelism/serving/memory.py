@@ -16,8 +16,6 @@ from paceline.model.graph.graph import FloatArray
 from paceline.model.served_items import DRAFT_TOKEN
 from paceline.parallelism.serving.batching import ServingRuns
 from paceline.parallelism.serving.engine import PROMPT, TOKEN
-from paceline.prediction.memory.peak import allocator_of, peak_memory_bytes
-from paceline.prediction.prediction import Points
 
 #: Peak of a named pass at batches and lengths: low, median and the bound at 95 %, (3, R).
 Peaks: TypeAlias = Callable[[str, FloatArray, FloatArray], FloatArray]
@@ -47,21 +45,23 @@ def answers_memory_bytes(
             (TOKEN, together, runs.read_tokens),
         )
     )
-    guesser_bytes = _guesser_bytes(lowered, runs.concurrency, length)
+    guesser_bytes = _guesser_bytes(peaks, lowered, runs.concurrency, length)
     return np.asarray(held + np.maximum(read - idle, 0.0) + guesser_bytes)
 
 
-def in_turn_memory_bytes(whole_bytes: FloatArray, token: LoweredPass, stages: int) -> FloatArray:
+def in_turn_memory_bytes(
+    peaks: Peaks, whole_bytes: FloatArray, token: LoweredPass, stages: int
+) -> FloatArray:
     """Peak of a device that holds a part of the layers; what any process has is not shared.
 
     Args:
+        peaks: Of the passes of one that held all of them.
         whole_bytes: Of one that held all of them.
         token: The pass that writes, as it does.
         stages: Such devices, which work in turn.
     """
     nothing = np.zeros(1)
-    at = Points(batch=nothing, seq=nothing + 1.0)
-    empty = peak_memory_bytes(token.memory, at, platform=allocator_of(token.configuration))[1]
+    empty = peaks(TOKEN, nothing, nothing + 1.0)[1]
     own_bytes = max(float(empty[0]) - token.parameter_bytes, 0.0)
     return own_bytes + (whole_bytes - own_bytes) / stages
 
@@ -88,13 +88,12 @@ def stage_memory_bytes(
 
 
 def _guesser_bytes(
-    passes: Mapping[str, LoweredPass], concurrency: FloatArray, length: FloatArray
+    peaks: Peaks, lowered: Mapping[str, LoweredPass], concurrency: FloatArray, length: FloatArray
 ) -> FloatArray:
     """Weights and caches of the model that guesses; nothing without."""
-    guesses = passes.get(DRAFT_TOKEN)
+    guesses = lowered.get(DRAFT_TOKEN)
     if guesses is None:
         return np.zeros_like(concurrency)
-    platform, one = allocator_of(guesses.configuration), np.ones_like(concurrency)
-    at = [Points(batch=batch, seq=seq) for batch, seq in ((concurrency, length), (one, one))]
-    all_caches, none = (peak_memory_bytes(guesses.memory, p, platform=platform)[1] for p in at)
+    one = np.ones_like(concurrency)
+    all_caches, none = (peaks(DRAFT_TOKEN, *at)[1] for at in ((concurrency, length), (one, one)))
     return np.asarray(guesses.parameter_bytes + np.maximum(all_caches - none, 0.0))

@@ -200,7 +200,10 @@ def _rows(
     *,
     is_training: bool,
 ) -> _Rows:
-    sharing, is_staged = forecast.num_sharing, np.array([c.stages > 1 for c in forecast.configured])
+    sharing, is_staged = (
+        forecast.num_sharing,
+        np.array([c.stages > 1 for c in forecast.configured], dtype=np.bool_),
+    )
     stages = {c.stages for c in forecast.configured if c.stages > 1}
     counts = np.array(sorted(stages.union(node_counts)), dtype=np.int64)
     is_asked = np.isin(counts, node_counts)[None, :, None]
@@ -234,7 +237,10 @@ def _is_divided(places: PlaceTable, forecast: Forecast, counts: IntArray) -> Boo
     network joins too.
     """
     degree, sharing = forecast.tensor_degree, forecast.num_sharing
-    stages, experts = np.array([(c.stages, c.experts) for c in forecast.configured]).T
+    stages, experts = (
+        np.array([getattr(one, name) for one in forecast.configured], dtype=np.int64)
+        for name in ("stages", "experts")
+    )
     per_node, joined = places.devices_per_node[:, None, None], places.devices_per_domain
     in_one = per_node % degree == 0
     is_filled = (counts[:, None] * per_node) % degree == 0
