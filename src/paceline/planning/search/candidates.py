@@ -200,11 +200,9 @@ def _rows(
     *,
     is_training: bool,
 ) -> _Rows:
-    sharing, is_staged = (
-        forecast.num_sharing,
-        np.array([c.stages > 1 for c in forecast.configured], dtype=np.bool_),
-    )
-    stages = {c.stages for c in forecast.configured if c.stages > 1}
+    sharing = forecast.num_sharing
+    is_staged = np.array([one.stages > 1 for one in forecast.configured], dtype=np.bool_)
+    stages = {one.stages for one in forecast.configured if one.stages > 1}
     counts = np.array(sorted(stages.union(node_counts)), dtype=np.int64)
     is_asked = np.isin(counts, node_counts)[None, :, None]
     ranks = places.devices_per_node[:, None] * counts[None, :]
