@@ -27,7 +27,11 @@ _BYTES: Mapping[str, float] = {
     "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_USD: Mapping[str, float] = {"": 1.0, "usd": 1.0, "$": 1.0}
+_USD: Mapping[str, float] = {
+    f"{size}{unit}": factor
+    for size, factor in (("", 1.0), ("k", 1e3), ("m", 1e6))
+    for unit in ("", "usd", "$")
+}
 _POWER_W: Mapping[str, float] = {"w": 1.0, "kw": 1e3, "mw": 1e6}
 
 #: Beyond it counts no longer fit the integers of our arrays, and no job is that large.
@@ -69,10 +73,10 @@ def parse_bytes(text: str) -> float:
 def parse_usd(text: str) -> float:
     """US dollars in an amount such as ``5usd``, ``$5`` or ``1,500``.
 
-    >>> parse_usd("5usd")
-    5.0
+    >>> parse_usd("5usd"), parse_usd("$15k")
+    (5.0, 15000.0)
     """
-    return _parse(text, _USD, what="an amount in US dollars", example="5usd, $1500")
+    return _parse(text, _USD, what="an amount in US dollars", example="5usd, $1500, 15k")
 
 
 def parse_power_w(text: str) -> float:

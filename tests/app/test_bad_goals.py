@@ -176,3 +176,9 @@ def test_a_value_that_cannot_be_names_its_option(
     outcome = run("plan", "vgg16", *words, *AS_OF)
     assert outcome.status == 2
     assert option in outcome.err.splitlines()[0]
+
+
+def test_a_budget_in_thousands_is_the_budget(run: Callable[..., Outcome]) -> None:
+    words = ("plan", "vgg16", "--cloud", "Lambda", *AS_OF)
+    assert run(*words, "--budget", "0.9k").out == run(*words, "--budget", "900usd").out
+    assert run(*words, "--budget", "9kusdx").status == 2
