@@ -2,8 +2,7 @@
 
 A table seldom says which optimizer its script takes, which words of its remarks are inputs, or what
 its own harness adds to the network. What is known of that stands in ``data/``, a line per source;
-here it becomes the columns of anybody's rows. Nothing measured is read. What a source's own page of
-a benchmark says wins over what a table took from an example of it.
+here it becomes the columns of anybody's rows. Nothing measured is read.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ def completed(cells: Mapping[str, object]) -> Cells:
     """
     row = {name: str(value).strip() for name, value in cells.items()}
     for reader in (
-        _corrected,
         _remarked,
         _pictured,
         _patched,
@@ -61,25 +59,6 @@ def read_published(path: Path) -> tuple[Row, ...]:
         InvalidInputError: The table cannot be read.
     """
     return read_rows(path, complete=completed)
-
-
-def _corrected(row: Cells) -> Cells:
-    """The batch that a source states of its benchmark, where a table has that of an example.
-
-    >>> row = {"source": "unslothai/unsloth: README", "gpu": "A100 40GB", "model": "Llama-2 7B"}
-    >>> found = _corrected(row | {"batch_per_gpu": "2", "global_batch": "8"})
-    >>> found["batch_per_gpu"], found["global_batch"], _corrected(row)
-    ('4', '16', {})
-    """
-    asked = {name: row.get(name, "") for name in ("gpu", "model", "batch_per_gpu")}
-    known = next(_fitting("errata.csv", {**asked, "origin": row.get("source", "")}), None)
-    if known is None:
-        return {}
-    found = {"batch_per_gpu": known["means"], "note": f"batch as in {known['source']}"}
-    if row.get("global_batch"):
-        factor = float(known["means"]) / float(row["batch_per_gpu"])
-        found["global_batch"] = f"{factor * float(row['global_batch']):g}"
-    return found
 
 
 def _remarked(row: Cells) -> Cells:

@@ -437,16 +437,6 @@ def test_no_run_meets_a_longer_text_than_a_set_has(dataset: str, longest: int) -
     assert reading(**said).peak_seq == longest
 
 
-def test_the_batch_of_a_benchmark_wins_over_that_of_an_example() -> None:
-    row = {
-        "source": "unslothai/unsloth:README.md", "framework": "Unsloth", "model": "Llama-2 7B",
-        "gpu": "A100 40GB", "batch_per_gpu": "2", "global_batch": "8", "task": "train",
-    }  # fmt: skip
-    found = completed(row)
-    assert (found["batch_per_gpu"], found["global_batch"]) == ("4", "16")
-    assert completed(row | {"gpu": "Tesla T4"})["batch_per_gpu"] == "2"
-
-
 def test_every_set_of_texts_has_a_longest_beyond_its_mean() -> None:
     for line in read_table("text_lengths.csv"):
         assert re.compile(line["name"])
