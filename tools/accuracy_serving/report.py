@@ -45,6 +45,7 @@ def page(runs: pd.DataFrame) -> str:
         "device": known.system,
         "format": known.format,
         "ranks": known.ranks.astype(int).astype(str),
+        "attention": np.where(known.replicas > 1, "of each rank's requests", "shared by ranks"),
         "engine": known.backend,
         "requests in flight": limits,
     }

@@ -56,7 +56,7 @@ def read_runs(path: Path) -> pd.DataFrame:
         format=_formats(runs),
         ranks=_ranks(runs),
         replicas=_replicas(runs),
-        concurrency=runs.batch_size * runs.attention_dp_size.fillna(1),
+        concurrency=runs.batch_size * _told_replicas(runs),
         input_tokens=runs.isl * length,
         output_tokens=runs.osl * length,
         rounds=np.array([float(row["rounds"] or "nan") for row in sources]),
@@ -139,7 +139,11 @@ def _ranks(runs: pd.DataFrame) -> pd.Series:
 
 def _replicas(runs: pd.DataFrame) -> pd.Series:
     """Groups of ranks with attention to requests of their own."""
-    return _over_all(runs, runs.attention_dp_size.fillna(1))
+    return _over_all(runs, _told_replicas(runs))
+
+
+def _told_replicas(runs: pd.DataFrame) -> pd.Series:
+    return runs.attention_dp_size.fillna(1).clip(lower=1)
 
 
 def _over_all(runs: pd.DataFrame, degree: pd.Series) -> pd.Series:

@@ -64,6 +64,8 @@ def test_ranks_with_requests_of_their_own_share_those_in_flight(tmp_path):
     run = read(tmp_path, backend="trtllm", batch_size=2.0, **product)
     assert (run.ranks, run.replicas, run.concurrency, run.balance_steps) == (8, 8, 128, 60)
     assert not read(tmp_path, isl=1024, batch_size=1.0, **product).gave_path
+    none = read(tmp_path, attention_dp_size=0.0)
+    assert (none.reason, none.ranks, none.replicas, none.concurrency) == ("", 4, 1, 16)
 
 
 def test_devices_that_only_write_are_asked_for_their_steps_alone(tmp_path):
