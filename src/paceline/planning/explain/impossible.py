@@ -35,7 +35,7 @@ from paceline.stack.devices import compiler_elsewhere
 from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
 _NUM_NAMED = 3
-_ALIKE_LOG = 0.05
+_ALIKE_LOG = 0.2
 #: Limits that more devices side by side keep.
 _OF_RATE = ("--rps", "--throughput")
 
@@ -290,7 +290,7 @@ def _setup_words(search: Search) -> str:
 def nearest_rows(search: Search) -> Index:
     """Ranked candidates, or those that were simulated; who needs the least loosening comes first.
 
-    Loosening is counted in total of logs; what differs by less than a twentieth is alike, and of
+    Loosening is counted in total of logs; what differs by less than a fifth is alike, and of
     that the best come first.
     """
     excess = sum(
