@@ -235,7 +235,8 @@ def _staged(
     pinned = strategy.size("pp")
     for one in shared:
         is_pinned = one.experts == strategy.size("ep")
-        if one.engine is None or one.engine.splits_layers or not is_pinned:
+        is_alone = one.tensor_degree * one.experts == 1
+        if one.engine is None or one.engine.splits_layers or not is_pinned or is_alone:
             continue
         width = ELEMENT_BYTES[find_precision(one.configuration.precision).weight_dtype]
         rank_bytes = width * question.workload.num_parameters / one.num_sharing
