@@ -45,10 +45,9 @@ def test_training_names_only_what_trains() -> None:
     assert "int4" not in silent.reason
 
 
-def test_the_server_is_told_fp8() -> None:
-    plan = paceline.plan(
-        "mistral-7b", device="a10g", precision="fp8", rps=1.0, max_devices=2, **ASKED
-    )
+@pytest.mark.parametrize("asked", [{"precision": "fp8"}, {"pin": "precision=fp8"}])
+def test_the_server_is_told_fp8(asked: dict[str, str]) -> None:
+    plan = paceline.plan("mistral-7b", device="a10g", rps=1.0, max_devices=2, **ASKED, **asked)
     assert plan.choices[0].precision == "int8"
     assert plan.choices[0].service.weight_format == "fp8"
     files = paceline.deploy(plan, "docker", settings={"weights": "some/model"})

@@ -29,7 +29,7 @@ from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
 from paceline.planning.places.regions import moved_words
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import cell_of, place_of, strategy_of, widens_fp8
+from paceline.planning.search.choices import cell_of, place_of, strategy_of, widens_weights
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.more_devices import usual_deadline_text, widened_text
 from paceline.planning.search.preference import what_matters
@@ -207,7 +207,7 @@ def _configuration(search: Search, best: int) -> str:
 
 
 def _widened_weights(search: Search, best: int) -> str:
-    return widened_words(place_of(search, best).device.name) if widens_fp8(search, best) else ""
+    return widened_words(place_of(search, best).device.name) if widens_weights(search, best) else ""
 
 
 def _habits(search: Search, best: int) -> str:

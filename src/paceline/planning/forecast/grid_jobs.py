@@ -40,6 +40,7 @@ from paceline.planning.places.configurations import (
     DeviceSupport,
     choose_configurations,
     quantises_whole,
+    widens_fp8,
 )
 from paceline.planning.places.support import newest_support, unreleased_support, why_unmodelled
 from paceline.simulation.cases import Cases
@@ -561,12 +562,7 @@ def _widened_words(
     configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport], goal: Goal
 ) -> Iterator[str]:
     rows = {
-        row
-        for one in configured
-        for row in one.rows
-        if goal.widths and one.configuration.precision not in goal.widths
-        if one.engine is not None
-        if one.engine.kept_precision("fp8", supports[row].device) == one.configuration.precision
+        row for one in configured for row in one.rows if widens_fp8(one, supports[row].device, goal)
     }
     if rows:
         yield widened_words(_some(supports, rows))

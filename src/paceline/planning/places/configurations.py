@@ -222,6 +222,20 @@ def _has_units(device: Device, precision: str) -> bool:
     return rate is not None and rate >= device.peak_flop_per_s.get("fp32", 0.0)
 
 
+def _accepted(goal: Goal) -> tuple[str, ...]:
+    """Precisions that are pinned or asked for; none where they are free."""
+    pinned = goal.pins.get("precision")
+    return (usual_spelling(pinned),) if pinned else goal.widths
+
+
+def widens_fp8(one: ConfiguredDevices, device: Device, goal: Goal) -> bool:
+    """Whether weights were asked for in FP8, which the engine widens for want of units."""
+    accepted, precision = _accepted(goal), one.configuration.precision
+    if one.engine is None or "fp8" not in accepted or precision in accepted:
+        return False
+    return one.engine.kept_precision("fp8", device) == precision
+
+
 def as_run(precision: str, support: DeviceSupport, engine: EngineProfile | None) -> str:
     """What a precision is where an engine serves on a device, or a loop if there is none."""
     return precision if engine is None else engine.kept_precision(precision, support.device)
@@ -298,9 +312,7 @@ def _precisions(
     support: DeviceSupport, goal: Goal, engine: EngineProfile | None, *, is_small: bool,
     released: Sequence[str],
 ) -> tuple[str, ...]:  # fmt: skip
-    pinned = goal.pins.get("precision")
-    accepted = (usual_spelling(pinned),) if pinned else goal.widths
-    if accepted:
+    if accepted := _accepted(goal):
         run = [as_run(name, support, engine) for name in accepted]
         return tuple(dict.fromkeys(p for p in run if p in support.precisions))
     if kept := [p for p in released if p in support.precisions]:

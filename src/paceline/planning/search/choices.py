@@ -18,6 +18,7 @@ from paceline.planfile import (
     PlannedShare,
 )
 from paceline.planning.goal.amounts import is_generation
+from paceline.planning.places.configurations import widens_fp8
 from paceline.planning.places.own_machines import is_part
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
@@ -162,7 +163,7 @@ def _planned_service(search: Search, row: int) -> PlannedService | None:
         requests_per_s=rate,
         length_spread=search.work.length_spread or 0.0,
         cache_format="fp8" if found.service.job.how.cache_format == "fp8" else "",
-        weight_format="fp8" if widens_fp8(search, row) else "",
+        weight_format="fp8" if widens_weights(search, row) else "",
         prefix_share=search.workload.prefix_share,
         adapters=str(search.workload.adapters or ""),
         speculation=str(search.workload.speculation or ""),
@@ -172,14 +173,10 @@ def _planned_service(search: Search, row: int) -> PlannedService | None:
     )
 
 
-def widens_fp8(search: Search, row: int) -> bool:
-    """Whether weights were asked for in FP8, where kernels widen them for want of units."""
+def widens_weights(search: Search, row: int) -> bool:
+    """Whether a candidate's weights stay in FP8, and its products are wider."""
     configured = search.forecast.configured[search.candidates.configuration[row]]
-    precision, asked = configured.configuration.precision, search.goal.widths
-    if configured.engine is None or not asked or precision in asked:
-        return False
-    kept = configured.engine.kept_precision("fp8", place_of(search, row).device)
-    return bool(kept == precision)
+    return widens_fp8(configured, place_of(search, row).device, search.goal)
 
 
 def cell_of(search: Search, row: int) -> tuple[int, int, int]:
