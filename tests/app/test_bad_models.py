@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from refusals import AS_OF, Outcome
 
+from paceline.app.requests.python_files import without_file
 from paceline.errors import WorkerError
 from paceline.model.reading.worker import run_worker
 
@@ -124,7 +125,7 @@ def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> N
     ("name", "hint"),
     [
         ("net.py", "write `net:build` or `net:Net`"),
-        ("net.py:Net", "write `net:Net`"),
+        ("net.py:make", "write `net:build` or `net:Net`"),
         ("typed.py", "write `typed:model`"),
         ("sub/net.py:build", "write `net:build`, in the folder sub"),
         ("blank.py", "write a function in `blank.py`"),
@@ -160,6 +161,15 @@ def test_nothing_is_narrowed_where_everything_is_trained(run: Callable[..., Outc
     words = ("predict", "gpt2", "--device", "a100", "--batch", "1", "--rewrite")
     run(*words, "frozen_weights=int4").assert_helpful()
     assert run(*words, "frozen_weights=int4,lora_rank=8").status == 0
+
+
+def test_a_function_of_a_python_file_here_is_that_of_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "net.py").write_text("raise SystemExit\ndef build(): pass\n")
+    monkeypatch.chdir(tmp_path)
+    assert without_file("net.py:build") == "net:build"
+    assert without_file("net:build") == "net:build"
 
 
 def test_a_python_file_is_not_measured(run: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -86,6 +86,9 @@ class Phased(Base):
 
     def quiet(self, model, inputs):
         self.calls.append("quiet")
+
+def example():
+    return Base().model, (torch.ones(1, 4),)
 """
 
 
@@ -185,3 +188,11 @@ def test_phases_run_as_often_as_they_say(engine: ModuleType) -> None:
 def test_a_forward_pass_takes_of_the_batch_what_the_model_wants(engine: ModuleType) -> None:
     made = subject(engine, "Returns", mode="forward")
     assert made.step_function("forward")().shape == (3, 2)
+
+
+def test_a_model_with_an_example_batch_is_measured_on_as_many_as_are_asked_for(
+    engine: ModuleType,
+) -> None:
+    made = subject(engine, "example", mode="forward")
+    assert made.inputs[0].shape == (3, 4)
+    assert made.model.training

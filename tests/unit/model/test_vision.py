@@ -11,6 +11,7 @@ from traced import trace_here, worker
 
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, monomials
+from paceline.model.graph.workload import unit_of_item
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 
@@ -153,3 +154,11 @@ def test_inputs_are_said_and_can_be_chosen():
 def test_what_cannot_be_traced_is_refused_with_a_reason(entry, says):
     with pytest.raises(worker("torch_entries.subjects").RequestError, match=says):
         trace_here(entry, task="infer")
+
+
+def test_several_pictures_of_one_size_are_one_sample():
+    words = worker("torch_entries.guesses").extents_words
+    picture, mask = torch.zeros(2, 3, 64, 64), torch.zeros(2, 1, 64, 64)
+    assert words([picture, mask]) == "pictures of 64×64"
+    assert words([picture, picture, picture]) == "3 pictures of 64×64"
+    assert unit_of_item("samples", words([picture, picture])) == "samples"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, get_args
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
-from paceline.app.requests.python_files import check_no_file
+from paceline.app.requests.python_files import without_file
 from paceline.app.requests.words import read_day, read_word
 from paceline.dtypes import is_trainable
 from paceline.errors import InvalidInputError, UnknownNameError
@@ -290,7 +290,7 @@ def load(
 
     if isinstance(model, Workload):
         return model
-    check_no_file(model)
+    model = without_file(model)
     if isinstance(model, str) and framework is not None and builds_hub_models(framework):
         model = hub_entry_of(model)
     _check_python(model, python, read_task(task), image_size)

@@ -468,12 +468,9 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     ):
         yield "convolutions in 8 bits by TensorRT, as PyTorch compiles none there"
     is_told = "channels_last" in question.rewrite
-    if (
-        is_eager
-        and loop.framework == USUAL_LOOP
-        and not is_told
-        and grid.workload.sample_unit == "images"
-    ):
+    has_pictures = "pictures of" in grid.workload.input_description
+    has_pictures |= grid.workload.sample_unit == "images"
+    if is_eager and loop.framework == USUAL_LOOP and not is_told and has_pictures:
         yield "images stored channels last, as PyTorch must be told (--rewrite channels_last=no)"
 
 

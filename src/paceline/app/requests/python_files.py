@@ -5,29 +5,34 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from paceline.errors import InvalidInputError
+
+T = TypeVar("T")
 
 _MOST_NAMES = 5
 
 
-def check_no_file(model: object) -> None:
-    """Refuse ``train.py`` and ``train.py:build``: models are named ``module:function``.
+def without_file(model: T) -> T | str:
+    """``train.py:build`` as ``train:build``; other models as they are.
 
-    The file is read and not run, so that the hint can name what it defines.
+    The file is read and not run, so that a hint can name what it defines.
 
     Raises:
-        InvalidInputError: The name is that of a Python file.
+        InvalidInputError: A Python file alone, one of another folder, or without that function.
     """
     path, _, function = model.partition(":") if isinstance(model, str) else ("", "", "")
     if not path.endswith(".py"):
-        return
+        return model
     file = Path(path)
     if not file.is_file():
         raise InvalidInputError(
             f"there is no file `{path}`", hint="name a module and a function: `train:build_model`"
         )
     known = list(_defined(file))
+    if function in known and file.parent == Path():
+        return f"{file.stem}:{function}"
     named = [function] if function in known else known[:_MOST_NAMES]
     meant = " or ".join(f"`{file.stem}:{name}`" for name in named)
     where = "" if file.parent == Path() else f", in the folder {file.parent}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.app.requests.python_files import check_no_file
+from paceline.app.requests.python_files import without_file
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.execution.stacks import StackSpec, stack_specs
 from paceline.model.names.front_ends import default_front_end, front_end_of
@@ -43,7 +43,7 @@ def measured_entry(typed: str) -> str:
         UnknownNameError: No such model; near names are in the hint.
         InvalidInputError: It is known by its sizes alone: no engine has it with values to run on.
     """
-    check_no_file(typed)
+    typed = without_file(typed)
     bare = torchvision_name(typed)
     if bare is not None:
         return bare

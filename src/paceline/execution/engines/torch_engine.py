@@ -289,9 +289,11 @@ def _as_run(torch, model, request, ranks):
 
 
 def _made_by_user(request):
-    """What a function of the user's own returned; None where the entry names none."""
+    """What a function of the user's own gave, as a workload; None where the entry names none."""
+    from torch_entries.building import as_workload
+
     entry = request["entry"]
-    return _user_function(entry, request)() if _is_users_own(entry) else None
+    return as_workload(_user_function(entry, request)()) if _is_users_own(entry) else None
 
 
 def _is_users_own(entry):

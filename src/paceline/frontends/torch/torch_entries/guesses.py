@@ -82,12 +82,14 @@ def extents_words(tensors):
     """What inputs of four or five extents are, by the first that has numbers; empty for others.
 
     Three channels of five extents are those of a clip's frames, before or behind their number.
+    Several pictures of one size make one sample, such as the three of a triplet.
     """
-    first = next((one for one in tensors if one.is_floating_point()), None)
-    sizes = () if first is None else tuple(int(size) for size in first.shape[1:])
+    alike = [tuple(int(n) for n in one.shape[1:]) for one in tensors if one.is_floating_point()]
+    sizes = alike[0] if alike else ()
     extents = "×".join(map(str, sizes[-2:]))
     if len(sizes) == 3 and sizes[0] in _CHANNELS and min(sizes[1:]) >= _LEAST_SIDE:
-        return "pictures of " + extents
+        number = alike.count(sizes)
+        return ("%d " % number if number > 1 else "") + "pictures of " + extents
     if len(sizes) != 4:
         return ""
     if _COLOURS in sizes[:2]:
