@@ -20,7 +20,8 @@ from paceline.model.lowering import lower
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernel_maturity import maturity_years
-from paceline.prediction.kernels.row_times import evaluate_shapes, grouped_features, question
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
+from paceline.prediction.kernels.row_times import grouped_features, question
 from paceline.prediction.kernels.sustained_rate import power_flop, power_s
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import calls_of, host_years

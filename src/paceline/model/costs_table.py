@@ -23,9 +23,12 @@ from paceline.model.graph.graph import (
 from paceline.model.graph.program import Accesses, BoolArray, Program
 from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column, kinds_where
+from paceline.model.ops.turns import without_turns
 from paceline.model.rewrite.optimizer import optimizer_by_variant
 
 _FOREACH_TENSORS = 30
+#: Compilers that make one graph of a whole pass, in which no loop over items is left.
+_STATIC = ("xla", "tensorrt")
 _ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 
 
@@ -52,6 +55,9 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     coded = np.stack(codes, axis=1).astype(np.float64)
     numbers = np.concatenate((coded, ops.flop, read, write, weight), axis=1)
     first, order, count = distinct_rows(numbers)
+    dims = program.dims[ops.dims[first]]
+    if configuration.compiler in _STATIC:
+        dims = without_turns(ops.kind[first], dims)
     return CostTable(
         kind=ops.kind[first].astype(np.int16),
         variant=ops.variant[first].astype(np.int16),
@@ -62,7 +68,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
         flop=ops.flop[first],
         read_bytes=read[first],
         write_bytes=write[first],
-        dims=program.dims[ops.dims[first]],
+        dims=dims,
         weight_bytes=weight[first],
         order=order.astype(np.int32),
         module=ops.module.astype(np.int32),

@@ -88,7 +88,7 @@ class PassPrediction:
     device_s: FloatArray
     host_s: FloatArray
     wait_s: FloatArray
-    num_waits: int
+    num_waits: FloatArray
     copy_s: FloatArray
     backward_s: FloatArray
     update_s: FloatArray
@@ -119,4 +119,4 @@ class PassPrediction:
 
 
 #: Fields of a prediction that are alike at all its points.
-_OF_NO_POINT = ("num_waits", "knowledge")
+_OF_NO_POINT = ("knowledge",)

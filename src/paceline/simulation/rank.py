@@ -520,7 +520,7 @@ def _summed(
         "log_sigma": log_sigma if len(found) > 1 else stacked("log_sigma")[0],
         "bound": np.take_along_axis(stacked("bound"), longest, axis=0)[0],
         "flop": np.tile(repeats @ np.stack([one.flop for one in found]), len(found[0].mid_s)),
-        "num_waits": np.full_like(step_s, repeats @ [one.num_waits for one in found]),
+        "num_waits": repeats @ stacked("num_waits"),
     }
 
 

@@ -10,7 +10,15 @@ from tests.sampled import sampled
 from torch.utils.flop_counter import FlopCounterMode
 from traced import trace_here, worker
 
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, Owner, monomials
+from paceline.model.lowering import lower
+from paceline.model.ops.turns import turning_rows
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
+from paceline.prediction.step.one_pass import predict_pass
 
 #: The library counts its detectors on one picture of this side where it is not fixed; it finds
 #: nothing there, so that heads which work on what is found cannot be compared.
@@ -114,7 +122,55 @@ def test_each_count_of_what_was_found_makes_the_host_wait():
         waits[name] = int((graph.ops.kind == OpKind.HOST_WAIT).sum())
     levels = 4
     assert waits["fasterrcnn_resnet50_fpn"] == 3 + levels + 1 + 3
-    assert waits["maskrcnn_resnet50_fpn"] == waits["fasterrcnn_resnet50_fpn"] + levels
+    drawn = 12 * 5 * 7  # numbers of a mask, masks of a true box, true boxes
+    assert waits["maskrcnn_resnet50_fpn"] == waits["fasterrcnn_resnet50_fpn"] + levels + drawn
+
+
+@pytest.mark.parametrize(
+    ("name", "launched"),
+    sampled(
+        [
+            ("fasterrcnn_resnet50_fpn", 73),
+            ("retinanet_resnet50_fpn", 247),
+            ("fcos_resnet50_fpn", 182),
+            ("ssd300_vgg16", 790),
+        ],
+        "fasterrcnn_resnet50_fpn",
+        "fcos_resnet50_fpn",
+    ),
+)
+def test_each_picture_more_is_launched_as_often_as_the_library_does(name, launched):
+    """Counted in torchvision 0.28: operators of two pictures less those of one, without views.
+
+    Of two stages the trace leaves out labels and levels, which follow the boxes.
+    """
+    ops = trace_here(f"torchvision:{name}", task="infer").passes[0].graph.ops
+    turning = turning_rows(ops.kind, ops.dims)
+    assert 0.55 * launched < len(turning) < 1.1 * launched
+
+
+def test_pictures_of_a_batch_wait_one_after_the_other():
+    """Of the waits of a picture, those of the loop over pictures come again with each."""
+    workload = trace_here("torchvision:fasterrcnn_resnet50_fpn", task="infer", image_size=256)
+    (one,) = (lower(p.graph, Configuration()) for p in workload.passes)
+    devices = DeviceTable.from_devices([find_device(load_catalog(), "Tesla V100 SXM2 16GB")])
+    found = predict_pass(one, devices, Points.of([1, 2, 8], seq=1))
+    ops = workload.passes[0].graph.ops
+    in_loop = int((ops.kind[turning_rows(ops.kind, ops.dims)] == OpKind.HOST_WAIT).sum())
+    alone = found.num_waits[0, 0]
+    assert found.num_waits[0].tolist() == [alone, alone + in_loop, alone + 7 * in_loop]
+    compiled = lower(workload.passes[0].graph, Configuration(compiler="tensorrt"))
+    assert predict_pass(compiled, devices, Points.of([8], seq=1)).num_waits[0, 0] == alone
+
+
+def test_host_time_of_a_loop_grows_with_the_pictures():
+    """Twice as many pictures add what the loop launches once more, and nothing besides."""
+    workload = trace_here("torchvision:ssd300_vgg16", task="infer")
+    one = lower(workload.passes[0].graph, Configuration())
+    devices = DeviceTable.from_devices([find_device(load_catalog(), "Tesla V100 SXM2 16GB")])
+    host_s = predict_pass(one, devices, Points.of([1, 2, 3], seq=1)).host_s[0]
+    assert host_s[2] - host_s[1] == pytest.approx(host_s[1] - host_s[0], rel=1e-4)
+    assert host_s[1] > 1.5 * host_s[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
+from paceline.prediction.kernels.row_times import row_times
 from paceline.prediction.prediction import Points
 
 #: Of the device, and milliseconds of one prefill of 8,192 tokens with 32 query and 8 key heads of

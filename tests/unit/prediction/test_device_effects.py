@@ -8,7 +8,8 @@ import pytest
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.device_effects import NUM_LAWS, Effect, log10_effects, log_traits
-from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
+from paceline.prediction.kernels.row_times import row_times
 from paceline.prediction.prediction import Points
 
 from .passes import device, lowered, matmul

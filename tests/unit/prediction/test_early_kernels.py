@@ -12,7 +12,7 @@ from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.early_kernels import with_early
-from paceline.prediction.kernels.row_times import evaluate_shapes
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
 from paceline.prediction.prediction import Points
 
 _BATCHES = (1, 64, 256, 1024)

@@ -12,7 +12,7 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.row_times import evaluate_shapes
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.prediction import Points
 from paceline.simulation.job import Job

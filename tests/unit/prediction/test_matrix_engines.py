@@ -11,7 +11,8 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.row_times import OpTimes, evaluate_shapes, row_times
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
+from paceline.prediction.kernels.row_times import OpTimes, row_times
 from paceline.prediction.prediction import Points
 
 GAUDI = find_device(load_catalog(), "Gaudi 2 (HL-225)")

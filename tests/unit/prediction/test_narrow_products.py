@@ -10,7 +10,8 @@ from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable, calculates_in_fp32
-from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
+from paceline.prediction.kernels.row_times import row_times
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.prediction import Points
 

@@ -21,7 +21,7 @@ from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable, dtype_peaks, matrix_peaks
 from paceline.prediction.kernels.conv_transforms import operations_frac
-from paceline.prediction.kernels.row_times import evaluate_shapes
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.prediction import Points
 

@@ -11,7 +11,8 @@ from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernel_maturity import maturity_years
-from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
+from paceline.prediction.kernels.row_times import row_times
 from paceline.prediction.prediction import Points
 
 from .passes import device, lowered, matmul, stream

@@ -8,7 +8,8 @@ from paceline.catalog.lookup import find_device
 from paceline.model.graph.graph import OpKind
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
+from paceline.prediction.kernels.row_times import row_times
 from paceline.prediction.prediction import Points
 
 from .passes import lowered, stream

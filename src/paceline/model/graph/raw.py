@@ -20,6 +20,8 @@ _DTYPES = {
     "int32": DType.INT32, "int16": DType.INT16, "int8": DType.INT8, "uint8": DType.UINT8,
     "bool": DType.BOOL, "complex64": DType.COMPLEX64,
 }  # fmt: skip
+#: What a worker writes after the name of an operator that is launched once for each item.
+_PER_ITEM = "@each"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,6 +63,7 @@ class RawPass:
         modules: Dotted module paths.
         op_names: Operator name and tag (``aten::relu|pointwise``) that ``op_name`` points into.
         op_name: Operator, (num_ops,).
+        is_per_item: Whether it is launched once for each item of the batch, (num_ops,).
         phase: ``Phase`` codes, (num_ops,).
         module: Module, (num_ops,).
         inputs: Tensors read per op.
@@ -83,6 +86,7 @@ class RawPass:
     modules: tuple[str, ...]
     op_names: tuple[str, ...]
     op_name: IntArray
+    is_per_item: npt.NDArray[np.bool_]
     phase: IntArray
     module: IntArray
     inputs: Ragged
@@ -118,6 +122,8 @@ def parse_pass(reported: Mapping[str, Any]) -> RawPass:
 def _parse(reported: Mapping[str, Any]) -> RawPass:
     topology = reported["topology"]
     ops = topology["ops"]
+    op_name = np.array([op[0] for op in ops], dtype=np.int64)
+    is_per_item = np.array([name.endswith(_PER_ITEM) for name in topology["names"]], dtype=bool)
     points = np.array(reported["points"], dtype=np.float64)
     ndim = np.array(topology["tensor_ndim"], dtype=np.int64)
     dtypes = np.array([_DTYPES[name] for name in topology["dtypes"]], dtype=np.int64)
@@ -131,8 +137,9 @@ def _parse(reported: Mapping[str, Any]) -> RawPass:
         name=str(reported["name"]),
         variables=(str(first), str(second)),
         modules=tuple(reported["modules"]),
-        op_names=tuple(topology["names"]),
-        op_name=np.array([op[0] for op in ops], dtype=np.int64),
+        op_names=tuple(name.removesuffix(_PER_ITEM) for name in topology["names"]),
+        op_name=op_name,
+        is_per_item=is_per_item[op_name],
         phase=np.array([op[1] for op in ops], dtype=np.int64),
         module=np.array([op[2] for op in ops], dtype=np.int64),
         inputs=Ragged.from_lists([op[3] for op in ops]),

@@ -21,6 +21,7 @@ from paceline.model.graph.graph import (
 from paceline.model.graph.raw import Ragged, RawPass
 from paceline.model.ops.optable import OpRule, find_rule
 from paceline.model.ops.shapes import op_dims, op_flop
+from paceline.model.ops.turns import with_turns
 from paceline.model.reading.autocast_rule import wide_storages
 from paceline.model.rewrite.optimizer import named_optimizer, with_states
 
@@ -42,7 +43,7 @@ def build_graph(raw: RawPass, *, name: str, optimizer: str) -> Graph:
     raw, part = _split_convolution_backward(raw)
     rules = [find_rule(named_optimizer(n, optimizer)) for n in raw.op_names]
     kind = _kinds(raw, rules, part)
-    dims = op_dims(raw, kind, rules, part)
+    dims = with_turns(kind, op_dims(raw, kind, rules, part), raw.is_per_item)
     is_wide = wide_storages(raw, rules)
     ops = OpTable(
         kind=kind.astype(np.int16),
@@ -177,6 +178,7 @@ def _with_parts(
     return replace(
         raw,
         op_name=raw.op_name[source],
+        is_per_item=raw.is_per_item[source],
         phase=raw.phase[source],
         module=raw.module[source],
         inputs=Ragged.from_lists(inputs),

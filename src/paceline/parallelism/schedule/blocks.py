@@ -43,11 +43,15 @@ from paceline.prediction.calibration.fitted import Calibration, builtin_calibrat
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
-from paceline.prediction.kernels.row_times import OpShapes, evaluate_shapes
+from paceline.prediction.kernels.op_shapes import OpShapes, evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import live_at_peak
 from paceline.prediction.prediction import Points
-from paceline.prediction.step.host_dispatch import beyond_queue_s, list_transfer_s
+from paceline.prediction.step.host_dispatch import (
+    beyond_queue_s,
+    list_transfer_s,
+    turns_in_order,
+)
 from paceline.prediction.step.timeline import waiting_end_s
 from paceline.prediction.uncertainty.posterior_correction import correction_of, traits_of
 from paceline.values import dataclass
@@ -271,7 +275,7 @@ class _OpTimes:
         device_s: Device time of each op, (num_points, num_ops).
         host_s: Time of the host to dispatch each, same shape.
         waits: Ops after which the host waits for the device, ascending.
-        wait_s: What each of them costs besides.
+        wait_s: What the wait after each op costs besides, (num_points or 1, num_ops or 1).
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
         update_late_s: Of it, launches that no queue holds while backward runs.
         update_bytes_per_s: Rate at which the optimizer moves its bytes.
@@ -281,7 +285,7 @@ class _OpTimes:
     device_s: FloatArray
     host_s: FloatArray
     waits: IntArray
-    wait_s: float
+    wait_s: FloatArray
     update_host_s: float
     update_late_s: float
     update_bytes_per_s: float
@@ -339,6 +343,7 @@ def _times_of_ops(
     """Ops in execution order, from one occurrence of each row, (num_points, num_rows)."""
     lowered, framework = work.lowered, profile.host
     dispatched, waits = hosted(lowered, work.launches, device, calibration, profile)
+    turns = turns_in_order(lowered, shapes.dims)
     is_update = work.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
     lesson = correction_of(lowered, shapes, row_s[None], device, calibration, framework=framework)
@@ -348,9 +353,9 @@ def _times_of_ops(
     update_s = float(device_s[0, is_update].sum())
     return _OpTimes(
         device_s=device_s,
-        host_s=(dispatched + list_transfer_s(lowered, shapes.dims, calibration)) * factor,
+        host_s=turns * (dispatched + list_transfer_s(lowered, shapes.dims, calibration)) * factor,
         waits=waits,
-        wait_s=calibration.constant("host_waits", "wait_s"),
+        wait_s=turns.astype(np.float64) * calibration.constant("host_waits", "wait_s"),
         update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
         update_late_s=float(beyond_queue_s(lowered, dispatched, calibration) * factor[0, 0]),
         update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
@@ -420,7 +425,8 @@ def _phase_times(
             ops.device_s[:, chosen].astype(np.float32),
             stops,
         )
-        waiting_s += len(stops) * ops.wait_s + called_s[:, block]
+        wait_s = np.broadcast_to(ops.wait_s, ops.host_s.shape)[:, chosen[stops]]
+        waiting_s += wait_s.sum(axis=1) + called_s[:, block]
         took_s[:, block] = host_s[:, block] = waiting_s
     return _PhaseTimes(device_s=took_s, host_s=host_s, called_s=called_s)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.model.graph.costs import CostTable, LoweredPass
 from paceline.model.graph.distinct import among, distinct
-from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Phase, monomials
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Phase
 from paceline.model.ops.optable import variants
 from paceline.model.ops.registry import kinds_where
 from paceline.prediction.calibration.fitted import Calibration
@@ -42,7 +42,6 @@ from paceline.prediction.kernels.attention_generations import log10_slower
 from paceline.prediction.kernels.attention_tiles import (
     AttentionConstants,
     attention_tiled_s,
-    computed_frac,
     kernel_head_size,
 )
 from paceline.prediction.kernels.conv_transforms import has_rare_filter
@@ -58,11 +57,11 @@ from paceline.prediction.kernels.groups import (
     has_one_query,
     product_dims,
     rows_alike,
-    sequential_launches,
     stream_dims,
     stream_flags,
 )
 from paceline.prediction.kernels.host_copies import through_host_link
+from paceline.prediction.kernels.op_shapes import OpShapes
 from paceline.prediction.kernels.portable_products import Products, with_portable
 from paceline.prediction.kernels.power import sustained_clock_frac
 from paceline.prediction.kernels.product_tiles import (
@@ -75,7 +74,6 @@ from paceline.prediction.kernels.product_tiles import (
 from paceline.prediction.kernels.serial_accesses import no_faster_than_accesses
 from paceline.prediction.kernels.unaligned_products import no_faster_unaligned
 from paceline.prediction.matrix_engines import with_unmeasured
-from paceline.prediction.prediction import Points
 from paceline.values import dataclass
 
 #: Models of attention: of one query row per head, which reads memory, and of more, which compute.
@@ -89,24 +87,6 @@ _HEAD_SIZE = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OpShapes:
-    """The cost table evaluated at the points; all (P, R), dims (P, R, NUM_DIMS).
-
-    Attributes:
-        flop: FLOP of one launch.
-        moved_bytes: Device-memory bytes of one launch.
-        dims: Shape numbers of the kind.
-        launches: Launches that must follow one another in one occurrence: the steps and layers
-            of recurrent cells, else 1.
-    """
-
-    flop: Array
-    moved_bytes: Array
-    dims: Array
-    launches: Array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpTimes:
     """Time of one occurrence of each row, (D, P, R).
 
@@ -117,23 +97,6 @@ class OpTimes:
 
     device_s: Array
     bounds: Bounds
-
-
-def evaluate_shapes(costs: CostTable, points: Points) -> OpShapes:
-    """Evaluate the polynomials of ``costs`` at ``points`` with one matrix product each."""
-    powers = monomials(points.batch, points.seq)
-    num_rows, num_dims = costs.dims.shape[:2]
-    dims = powers @ costs.dims.reshape(num_rows * num_dims, -1).T
-    dims = dims.reshape(len(powers), num_rows, num_dims)
-    launches = sequential_launches(costs.kind, dims)
-    moved = costs.moved_bytes(powers)
-    flop = powers @ costs.flop.T * computed_frac(costs.kind, dims)
-    return OpShapes(
-        flop=(flop / launches).astype(np.float32),
-        moved_bytes=(moved / launches).astype(np.float32),
-        dims=dims.astype(np.float32),
-        launches=launches.astype(np.float32),
-    )
 
 
 def row_times(

@@ -21,8 +21,9 @@ from paceline.prediction.devices import PEAK_KEYS, DeviceTable
 from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.conv_transforms import operations_frac
 from paceline.prediction.kernels.groups import Group, groups_of_rows, has_one_query
+from paceline.prediction.kernels.op_shapes import OpShapes
 from paceline.prediction.kernels.power import ClockConstants, clock_frac, sustained_clock_frac
-from paceline.prediction.kernels.row_times import OpShapes, OpTimes, row_times
+from paceline.prediction.kernels.row_times import OpTimes, row_times
 
 _MATRIX_GROUPS = (
     Group.PRODUCT_TENSOR,

@@ -10,6 +10,7 @@ from paceline.model.costs_table import views_with
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, OpKind, Phase
 from paceline.model.ops.optable import variants
+from paceline.model.ops.turns import turning_rows, turns_of
 from paceline.model.rewrite.optimizer import optimizer_by_variant
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
@@ -50,6 +51,23 @@ def list_transfer_s(lowered: LoweredPass, dims: Array, calibration: Calibration)
 
 
 _LISTED = ("HOST_WAIT", "listed")
+
+
+def turns_in_order(lowered: LoweredPass, dims: Array) -> Array:
+    """How often the host launches each op in execution order: once, or for each item of a batch.
+
+    Args:
+        lowered: The pass.
+        dims: Shape numbers of its rows, (num_points, num_rows, NUM_DIMS).
+
+    Returns:
+        (num_points, num_ops), or (1, 1) where nothing is launched by a loop.
+    """
+    costs = lowered.costs
+    if not turning_rows(costs.kind, costs.dims).size:
+        return np.ones((1, 1), dtype=np.float32)
+    turns: Array = turns_of(costs.kind, dims)[:, costs.order].astype(np.float32)
+    return turns
 
 
 def host_years(devices: DeviceTable, calibration: Calibration) -> FloatArray:

@@ -18,8 +18,9 @@ from paceline.prediction.calibration.fitted import Calibration, builtin_calibrat
 from paceline.prediction.device_kinds import runs_of
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array, Bounds
+from paceline.prediction.kernels.op_shapes import OpShapes, evaluate_shapes
 from paceline.prediction.kernels.power import mean_power_w, power_law, use_of
-from paceline.prediction.kernels.row_times import OpShapes, OpTimes, evaluate_shapes, row_peaks
+from paceline.prediction.kernels.row_times import OpTimes, row_peaks
 from paceline.prediction.kernels.sustained_rate import least_row_s, steady_row_times
 from paceline.prediction.memory.peak import peak_memory_bytes
 from paceline.prediction.prediction import Bound, PassPrediction, Points
@@ -27,6 +28,7 @@ from paceline.prediction.step.host_dispatch import (
     beyond_queue_s,
     dispatch_s,
     list_transfer_s,
+    turns_in_order,
     waits_of,
 )
 from paceline.prediction.step.timeline import step_ends_s, waiting_end_s
@@ -211,18 +213,31 @@ def _timelines(
     asked: _Question, shapes: OpShapes, device_dpn: Array
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Host time, when the last kernel ends, and what waits and the update add to that, (D, P)."""
-    host_s = np.broadcast_to(_sum(asked.host_d1n), device_dpn.shape[:-1])
+    turns_pn = turns_in_order(asked.lowered, shapes.dims)
+    host_dpn = asked.host_d1n * turns_pn
+    host_s = np.broadcast_to(_sum(host_dpn), device_dpn.shape[:-1])
     num_before = _num_before_update(asked.lowered)
-    end_s, before_s = step_ends_s(asked.host_d1n, device_dpn, num_before)
-    late_s = beyond_queue_s(asked.lowered, asked.host_d1n, asked.calibration)
+    end_s, before_s = step_ends_s(host_dpn, device_dpn, num_before)
+    late_s = beyond_queue_s(asked.lowered, host_dpn, asked.calibration)
     end_s = np.maximum(end_s, before_s + late_s)
     update_s = end_s - before_s
     if not asked.waits.size:
         return host_s, end_s, np.zeros_like(end_s), update_s
-    listing_pn = list_transfer_s(asked.lowered, shapes.dims, asked.calibration)
-    waiting_s = waiting_end_s(asked.host_d1n + listing_pn, device_dpn, asked.waits)
-    waiting_s += len(asked.waits) * asked.calibration.constant("host_waits", "wait_s")
+    listing_pn = turns_pn * list_transfer_s(asked.lowered, shapes.dims, asked.calibration)
+    waiting_s = waiting_end_s(host_dpn + listing_pn, device_dpn, asked.waits)
+    num_waits = _sum(np.broadcast_to(turns_pn, host_dpn.shape[1:])[:, asked.waits])
+    waiting_s += num_waits * asked.calibration.constant("host_waits", "wait_s")
     return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s), update_s
+
+
+def _num_waits(asked: _Question, points: Points) -> FloatArray:
+    """How often the host waits, (P,)."""
+    if not asked.waits.size:
+        return np.zeros(1)
+    turns_pn = turns_in_order(asked.lowered, evaluate_shapes(asked.lowered.costs, points).dims)
+    return _sum(
+        np.broadcast_to(turns_pn, (len(turns_pn), len(asked.host_d1n[0, 0])))[:, asked.waits]
+    )
 
 
 def _num_before_update(lowered: LoweredPass) -> int:
@@ -272,7 +287,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> PassPredicti
         device_s=times.device_s,
         host_s=times.host_s,
         wait_s=times.wait_s,
-        num_waits=len(asked.waits),
+        num_waits=np.broadcast_to(_num_waits(asked, points), mid_s.shape),
         copy_s=_copy_s(lowered, devices, points, calibration),
         backward_s=times.backward_s,
         update_s=times.update_s,

@@ -11,7 +11,7 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.step_features import StepFeatures
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array
-from paceline.prediction.kernels.row_times import OpShapes, evaluate_shapes
+from paceline.prediction.kernels.op_shapes import OpShapes, evaluate_shapes
 from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.prediction import Points
 from paceline.values import dataclass

@@ -19,7 +19,7 @@ from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_
 from paceline.parallelism.split import SplitShape, calls_s, split
 from paceline.parallelism.split.calls import AXES
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.row_times import evaluate_shapes
+from paceline.prediction.kernels.op_shapes import evaluate_shapes
 from paceline.prediction.prediction import Points
 
 BATCH, SEQ = 2.0, 8192.0

@@ -2,13 +2,13 @@
 
 Standard library and torch only. A real detector's boxes depend on its pictures; here every count is
 fixed, so that shapes depend on the number of pictures alone. All pictures of a batch are worked on
-at once, where libraries go through them one by one: launches and waits of that loop are counted
-once.
+at once; where libraries go through them one by one, `torch_tracing.loops` says so.
 
 Shapes: B pictures, G true boxes, A places or candidates, N boxes of all pictures together.
 """
 
 import torch
+from torch_tracing.loops import each_item
 
 _OPERATORS = torch.library.Library("paceline", "DEF")
 _OPERATORS.define("pool_regions(Tensor features, Tensor boxes, int side) -> Tensor")
@@ -20,6 +20,8 @@ _OPERATORS.define("unsuppressed(Tensor mask, int num_kept) -> Tensor")
 #: Boxes whose overlaps with one box are a word of the mask.
 #: Source: pytorch/vision, torchvision/csrc/ops/cuda/nms_kernel.cu, `threadsPerBlock`.
 _WORD_BITS = 64
+#: What the host reads of a box before its mask is drawn.
+_NUMBERS_OF_A_MASK = 12
 
 
 def _regions(features, boxes, side):
@@ -189,6 +191,39 @@ def _overlaps(truth, boxes):
     extent = (torch.minimum(truth[:, :, None, 2:], boxes[:, None, :, 2:]) - corner).clamp(min=0)
     shared = extent[..., 0] * extent[..., 1]
     return shared / (_areas(truth)[:, :, None] + _areas(boxes)[:, None] - shared)
+
+
+def resized(boxes):
+    """Boxes (B, N, 4) in the picture as it came."""
+    left, top, right, bottom = boxes.unbind(-1)
+    return torch.stack((left * 2.0, top * 2.0, right * 2.0, bottom * 2.0), -1)
+
+
+def drawn(masks, boxes, picture):
+    """Masks (B × N, side, side) of boxes (B, M, 4) in pictures, (B, M, height, width), M <= N.
+
+    Each box is taken for half as high and half as wide as the picture. The host asks for twelve
+    numbers of each: sides, corners, and where slices begin and end.
+
+    Source: torchvision, models/detection/roi_heads.py, `paste_mask_in_image`.
+    """
+    of_picture = masks.reshape(boxes.shape[0], -1, *masks.shape[1:])
+    with each_item():
+        alone = [
+            _drawn(of_picture[:, n : n + 1], boxes[:, n], picture) for n in range(boxes.shape[1])
+        ]
+        return torch.stack(alone, 1)
+
+
+def _drawn(mask, box, picture):
+    height, width = picture
+    number = box[:, 0].to(torch.int64)
+    for _ in range(_NUMBERS_OF_A_MASK):
+        number = counted(number + 1)
+    mask = torch.nn.functional.interpolate(mask, size=(height // 2, width // 2), mode="bilinear")
+    whole = torch.zeros((len(mask), height, width))
+    whole[:, : height // 2, : width // 2] = mask[:, 0]
+    return whole
 
 
 def _areas(boxes):

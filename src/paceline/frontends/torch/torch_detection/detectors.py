@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_detection import box_ops
 from torch_entries.subjects import Subject
+from torch_tracing.loops import each_item
 from torch_tracing.structures import tensors_in
 
 #: How many boxes a picture has where. Pairs are (training, inference).
@@ -48,14 +49,17 @@ class Proposer(nn.Module):
         parts = boxes.split([one.shape[1] for one in scores], 1)
         boxes = torch.cat([box_ops.picked(p, b) for p, b in zip(parts, best)], 1)
         scores = torch.cat([s.gather(1, b) for s, b in zip(scores, best)], 1).sigmoid()
-        boxes = boxes.clamp(min=0.0)
         kept = min(self._choices.after[is_inference], boxes.shape[1])
-        return box_ops.picked(boxes, box_ops.suppressed(boxes, scores, kept))
+        with each_item():
+            boxes = boxes.clamp(min=0.0)
+            return box_ops.picked(boxes, box_ops.suppressed(boxes, scores, kept))
 
     def _loss(self, scores, distances, places, truth):
-        index, fit = box_ops.matched(truth["boxes"], places)
-        box_ops.counted(fit)  # the best box of each true one
-        targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), places)
+        with each_item():
+            index, fit = box_ops.matched(truth["boxes"], places)
+            box_ops.counted(fit)  # the best box of each true one
+            true = box_ops.picked(truth["boxes"], index)
+        targets = box_ops.distances_to(true, places)
         sample = box_ops.sampled(fit, self._choices.places)
         near = sample[:, : self._choices.places // 2]
         ways = [box_ops.picked(one, near) for one in (distances, targets)]
@@ -84,10 +88,7 @@ class RegionHeads(nn.Module):
         return regions if self.shared is None else self.shared(regions)
 
     def _taught(self, pyramid, proposals, truth):
-        boxes = torch.cat((proposals, truth["boxes"]), 1)
-        index, fit = box_ops.matched(truth["boxes"], boxes)
-        sample = box_ops.sampled(fit, self._choices.regions)
-        boxes, index = box_ops.picked(boxes, sample), index.gather(1, sample)
+        boxes, index = self._sampled(proposals, truth)
         targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), boxes)
         regions = self._regions(pyramid, boxes, self._side)
         scores, distances = self.box(regions)
@@ -103,22 +104,38 @@ class RegionHeads(nn.Module):
                 loss = loss + head.loss(mine, inside, fitting, truth)
         return loss
 
+    def _sampled(self, proposals, truth):
+        """Boxes that the heads are taught on, and the true one that each is to be."""
+        with each_item():
+            boxes = torch.cat((proposals, truth["boxes"]), 1)
+            index, fit = box_ops.matched(truth["boxes"], boxes)
+            sample = box_ops.sampled(fit, self._choices.regions)
+            return box_ops.picked(boxes, sample), index.gather(1, sample)
+
     def _found(self, pyramid, proposals):
         batch, count = proposals.shape[:2]
         scores, distances = self.box(self._regions(pyramid, proposals, self._side))
         scores = scores.softmax(-1)
         # A library keeps a box per class, or one; the first dims of both are boxes.
         distances = distances.reshape(batch, count, -1, 4)
-        boxes = box_ops.moved(distances, proposals[:, :, None]).clamp(min=0.0)
-        is_likely = box_ops.counted(scores[:, 1:].reshape(batch, -1) > 0.05)
-        likely = torch.empty((batch, count), dtype=torch.int64)
-        scores = scores[:, 1:].reshape(batch, -1).gather(1, likely)
-        boxes = box_ops.picked(boxes.reshape(batch, -1, 4), likely)
-        found = box_ops.suppressed(boxes, scores, self._choices.found)
-        boxes, scores = box_ops.picked(boxes, found), scores.gather(1, found)
+        boxes = box_ops.moved(distances, proposals[:, :, None])
+        with each_item():
+            boxes = boxes.clamp(min=0.0)
+            is_likely = box_ops.counted(scores[:, 1:].reshape(batch, -1) > 0.05)
+            likely = torch.empty((batch, count), dtype=torch.int64)
+            scores = scores[:, 1:].reshape(batch, -1).gather(1, likely)
+            boxes = box_ops.picked(boxes.reshape(batch, -1, 4), likely)
+            found = box_ops.suppressed(boxes, scores, self._choices.found)
+            boxes, scores = box_ops.picked(boxes, found), scores.gather(1, found)
         inside = [self._regions(pyramid, boxes, 14) for head in (self.mask, self.keypoint) if head]
         heads = [head for head in (self.mask, self.keypoint) if head]
-        return [is_likely, boxes, scores, *[h.found(r) for h, r in zip(heads, inside)]]
+        marks = [h.found(r) for h, r in zip(heads, inside)]
+        with each_item():
+            boxes = box_ops.resized(boxes)
+        if self.mask is not None and self.mask.picture is not None:
+            drawn = boxes[:, : self.mask.num_drawn]
+            marks.append(box_ops.drawn(marks[0], drawn, self.mask.picture))
+        return [is_likely, boxes, scores, *marks]
 
 
 class BoxHead(nn.Sequential):
@@ -129,11 +146,16 @@ class BoxHead(nn.Sequential):
 
 
 class MaskHead(nn.Module):
-    """A mask per class of every region (He et al. 2017)."""
+    """A mask per class of every region (He et al. 2017).
 
-    def __init__(self, body, predictor):
+    ``picture`` is the height and width of the picture into which a library draws each of
+    ``num_drawn`` masks by itself; None where its code does not.
+    """
+
+    def __init__(self, body, predictor, picture=None, num_drawn=0):
         super().__init__()
         self.body, self.predictor = body, predictor
+        self.picture, self.num_drawn = picture, num_drawn
 
     def _chosen(self, regions):
         masks = self.predictor(self.body(regions))
@@ -148,7 +170,7 @@ class MaskHead(nn.Module):
         return F.binary_cross_entropy_with_logits(masks, targets)
 
     def found(self, regions):
-        """Masks before they are pasted into the picture."""
+        """Masks before they are drawn into the picture."""
         return self._chosen(regions).sigmoid()
 
 
@@ -221,12 +243,17 @@ class OneStage(nn.Module):
         made = self.head(pyramid)
         places = box_ops.places(pyramid, self._nums)[None]
         counts = [f.shape[-2] * f.shape[-1] * n for f, n in zip(pyramid, self._nums)]
-        return self._loss(made, places, truth) if truth else self._found(made, places, counts)
+        if truth:
+            return self._loss(made, places, truth)
+        with each_item():
+            boxes, scores = self._found(made, places, counts)
+            return box_ops.resized(boxes), scores
 
     def _loss(self, made, places, truth):
         scores, distances = made["cls_logits"], made["bbox_regression"]
-        index, fit = box_ops.matched(truth["boxes"], places)
-        near = box_ops.sampled(fit, truth["boxes"].shape[1])
+        with each_item():
+            index, fit = box_ops.matched(truth["boxes"], places)
+            near = box_ops.sampled(fit, truth["boxes"].shape[1])
         targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), places)
         ways = [box_ops.picked(one, near) for one in (distances, targets)]
         losses = {"focal": _focal, "centred": _focal, "mined": _mined}
@@ -296,7 +323,8 @@ def _per_class(scores, boxes, count):
 def _normal(images):
     """Less a mean, over a spread, copied into the padded batch."""
     shape = (1, images.shape[1], 1, 1)
-    return ((images - torch.empty(shape)) / torch.empty(shape)).clone()
+    with each_item():
+        return ((images - torch.empty(shape)) / torch.empty(shape)).clone()
 
 
 class DetectionSubject(Subject):

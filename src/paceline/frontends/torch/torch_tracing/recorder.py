@@ -12,7 +12,7 @@ import weakref
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch_tracing import waits
+from torch_tracing import loops, waits
 from torch_tracing.results import RESULTS
 
 FORWARD, LOSS, BACKWARD = 0, 1, 2
@@ -151,6 +151,8 @@ class Recorder(TorchDispatchMode):
         phase, module = self.phase, self.module_index
         if node is not None:
             phase, module = BACKWARD, self._module_of(node)
+        else:
+            name = loops.named(name)
         index = self.name_index.setdefault(name, len(self.name_index))
         self.ops.append(
             (
