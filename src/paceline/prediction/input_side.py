@@ -44,6 +44,7 @@ class SampleFormat:
         height: Pixels.
         disk_bytes: Mean size of one.
         channels: Colour channels.
+        num_samples: Of its data set, to train on; None where it is not known.
     """
 
     encoding: Encoding
@@ -51,6 +52,7 @@ class SampleFormat:
     height: int
     disk_bytes: float
     channels: int = 3
+    num_samples: float | None = None
 
     def __post_init__(self) -> None:
         if min(self.width, self.height, self.disk_bytes, self.channels) <= 0:

@@ -67,6 +67,17 @@ def test_epochs_alone_take_the_samples_of_the_reference_job():
     assert "reference job" in found.assumption
 
 
+def test_epochs_of_a_named_data_set_take_its_samples():
+    model = replace(load_workload("resnet50"), reference_job=None)
+    found = resolve_job(model, Work(num_epochs=3), seq=1, data="coco")
+    assert found.amount.items_per_epoch == 118_287
+    assert "coco" in found.assumption
+    stated = resolve_job(model, Work(num_epochs=3, num_samples=7), seq=1, data="coco")
+    assert stated.amount.items_per_epoch == 7
+    with pytest.raises(InvalidInputError, match="no reference job"):
+        resolve_job(model, Work(num_epochs=3), seq=1, data="ready")
+
+
 def test_tokens_of_an_image_model_are_refused():
     with pytest.raises(InvalidInputError, match="images"):
         job("resnet50", Work(num_tokens=1000))

@@ -10,6 +10,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.reading.load import load_workload
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.input_side import input_format
+from paceline.prediction.input_side import sample_format
 
 
 @pytest.mark.parametrize("pixels", [1, 28, 32, 224, 10_001, 1_000_000])
@@ -42,3 +43,9 @@ def test_a_model_that_reads_no_images_is_not_fed_with_them(name: str, data: str)
     with pytest.raises(InvalidInputError, match="are images"):
         input_format(load_workload(name), Goal(data=data), Work())
     assert input_format(load_workload(name), Goal(data="ready"), Work()) is None
+
+
+@pytest.mark.parametrize("described", ["224×224", "pictures of 640×640", "640×480 in, 4 levels"])
+def test_a_model_that_reads_images_is_fed_with_them(described: str) -> None:
+    workload = replace(load_workload("resnet50"), input_description=described)
+    assert input_format(workload, Goal(data="coco"), Work()) == sample_format("coco")

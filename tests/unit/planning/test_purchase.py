@@ -16,6 +16,7 @@ from paceline.catalog.lookup import find_device, parse_device_count
 from paceline.errors import InvalidInputError, MissingFactError, PacelineError, UnknownNameError
 from paceline.planning.decisions.device_purchase import purchase_of_devices
 from paceline.planning.decisions.purchase import judge_purchase, read_purchases, restated
+from paceline.planning.places.ownership import ownership_facts
 
 CATALOG = load_catalog()
 FILE = Path(__file__).parents[3] / "examples/scenarios/purchases.toml"
@@ -135,11 +136,24 @@ def test_as_many_machines_are_rented_as_hold_the_devices() -> None:
 
 
 def test_a_module_without_a_slot_is_priced_with_its_server() -> None:
+    today = date(2026, 11, 20)
+    one, many = (purchase_of_devices(f"{n}x h100 sxm", CATALOG, today=today) for n in (8, 64))
+    price = next(fact for fact in ownership_facts() if fact.item == one.system)
+    assert (price.category, many.num_systems) == ("system_price", 8)
+    costs = [judge_purchase(bought, CATALOG).result.own_usd for bought in (one, many)]
+    assert costs[0] > price.value
+    assert costs[1] == pytest.approx(8 * costs[0])
+    rented = next(offer for offer in CATALOG.offers if offer.name == many.rent_offer)
+    assert rented.num_devices >= 8
+    stated = purchase_of_devices("8x h100 sxm", CATALOG, today=today, price_usd=4e5)
+    assert (stated.system, stated.price_usd) == ("", 4e5)
+    assert judge_purchase(stated, CATALOG).result.own_usd > 4e5
+
+
+def test_no_server_is_bought_in_part() -> None:
     with pytest.raises(MissingFactError, match="server") as refused:
-        purchase_of_devices("8x h100 sxm", CATALOG, today=date(2026, 11, 20))
+        purchase_of_devices("4x h100 sxm", CATALOG, today=date(2026, 11, 20))
     assert "8x H100 SXM server" in refused.value.hint
-    stated = purchase_of_devices("8x h100 sxm", CATALOG, today=date(2026, 11, 20), price_usd=3e5)
-    assert judge_purchase(stated, CATALOG).result.own_usd > 3e5
 
 
 def test_what_is_stated_later_is_the_buyers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import date
 
 from paceline.catalog.entities import Catalog, Device, Offer
@@ -11,13 +12,15 @@ from paceline.catalog.lookup import find_device, find_offer, parse_device_count,
 from paceline.errors import MissingFactError
 from paceline.planning.decisions.purchase import Purchase
 from paceline.planning.places.own_machines import ELECTRICITY_REGION, is_part, machine_power_w
-from paceline.planning.places.ownership import ownership_facts
+from paceline.planning.places.ownership import OwnershipFact, ownership_facts
 from paceline.units import format_usd
 
 _MONTHS = 36
 _UTILISATION_FRAC = 0.5
 #: Forms of devices that no machine at hand takes.
 _SERVER_FORMS = ("SXM", "OAM", "SH5", "socket", "superchip")
+#: Devices of a system, their model, and their memory where a row of prices says it.
+_SYSTEM = re.compile(r"(\d+)x ([A-Z]+\d+\w*)(?: (\d+)GB)?")
 
 
 def purchase_of_devices(
@@ -38,7 +41,8 @@ def purchase_of_devices(
         rent: Offer to rent instead of the cheapest, as many of it as hold so many devices.
 
     Returns:
-        Half of all hours over three years, which the purchase names as assumptions.
+        Half of all hours over three years, which the purchase names as assumptions. Modules without
+        a slot are priced as the whole servers that hold them, against machines that hold as many.
 
     Raises:
         UnknownNameError: No such device.
@@ -46,16 +50,26 @@ def purchase_of_devices(
     """
     name, count = parse_device_count(text)
     device = find_device(catalog, name)
+    server = _server(device, count)
+    num_servers = count // _devices_of(server.item) if server else 1
     offers = [find_offer(catalog, rent)] if rent else _offers(catalog, device, today)
+    if server and not rent:
+        offers = [one for one in offers if one.num_devices >= count // num_servers] or offers
     offer, machines = _cheapest(offers, count)
     power_w = machine_power_w(device, count)
     if power_w is None:
         raise MissingFactError(
             f"the rated power of {device.name} is not known", hint="state it in a purchase file"
         )
+    if price_usd is not None:
+        server = None
+    elif server is None:
+        price_usd = _price_usd(device, count)
     return Purchase(
         title=f"{count}×{device.name}{_reading(catalog, name, device)}",
-        price_usd=_price_usd(device, count) if price_usd is None else price_usd,
+        price_usd=price_usd,
+        system=server.item if server else "",
+        num_systems=num_servers,
         busy_power_w=power_w,
         utilisation_frac=_UTILISATION_FRAC,
         months=_MONTHS,
@@ -77,10 +91,37 @@ def _reading(catalog: Catalog, name: str, device: Device) -> str:
     return f" (assumed: {note})" if note else ""
 
 
+def _server(device: Device, count: int) -> OwnershipFact | None:
+    """The newest price of whole servers with so many devices; None where there is none."""
+    if not device.form_factor.startswith(_SERVER_FORMS):
+        return None
+    found = [
+        fact
+        for fact in ownership_facts()
+        if fact.category == "system_price" and fact.unit == "usd" and fact.dated
+        if _is_of(fact.item, device) and count % _devices_of(fact.item) == 0
+    ]
+    return max(found, key=lambda fact: fact.dated or date.min, default=None)
+
+
+def _is_of(item: str, device: Device) -> bool:
+    """Whether a system's devices are of that model, and of that memory where it is said."""
+    found = _SYSTEM.search(item)
+    if found is None or found[2] != device.name.split()[0]:
+        return False
+    return found[3] is None or f"{found[3]}GB" in device.name.split()
+
+
+def _devices_of(item: str) -> int:
+    found = _SYSTEM.search(item)
+    return int(found[1]) if found else 1
+
+
 def _price_usd(device: Device, count: int) -> float:
     if device.form_factor.startswith(_SERVER_FORMS):
         raise MissingFactError(
-            f"{device.name} needs a server that is built for it, and its price is not known",
+            f"{device.name} needs a server that is built for it, and the price of one with "
+            f"{count} of them is not known",
             hint=f"state the price of all of it with --price{_known_systems(device)}",
         )
     if device.price_usd is None:

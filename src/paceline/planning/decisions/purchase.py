@@ -43,6 +43,7 @@ class Purchase:
         months: Horizon.
         rent_offer: Offer that would do the same work.
         system: Row of the ownership table that holds its price; empty where ``price_usd`` says it.
+        num_systems: So many of them.
         idle_power_w: Drawn while it waits.
         electricity_region: Where it stands.
         pue: Row of the ownership table with the overhead of cooling; none if empty.
@@ -64,6 +65,7 @@ class Purchase:
     months: float
     rent_offer: str
     system: str = ""
+    num_systems: int = 1
     rented_machines: int = 1
     idle_power_w: float = 0.0
     electricity_region: str = "World"
@@ -160,7 +162,9 @@ class _PurchaseFile:
 
 
 def _check(name: str, purchase: Purchase) -> None:
-    positive = (purchase.busy_power_w, purchase.months, purchase.rented_machines)
+    positive = (
+        purchase.busy_power_w, purchase.months, purchase.rented_machines, purchase.num_systems
+    )  # fmt: skip
     if min(positive) <= 0 or not 0 < purchase.utilisation_frac <= 1:
         raise InvalidInputError(
             f"`{name}`: power, months and machines must be above zero, utilisation within 0 and 1",
@@ -186,7 +190,7 @@ def _facts(purchase: Purchase) -> dict[str, OwnershipFact]:
     """Rows of the ownership table that the purchase names, by field of the costs."""
     found = {"usd_per_kwh": electricity_usd_per_kwh(purchase.electricity_region)}
     if purchase.system:
-        found["price_usd"] = _row("system_price", purchase.system)
+        found["price_usd"] = _times(_row("system_price", purchase.system), purchase.num_systems)
     if purchase.pue:
         found["pue"] = _row("pue", purchase.pue)
     if purchase.upkeep:
@@ -199,6 +203,14 @@ def _row(category: str, item: str) -> OwnershipFact:
     if item not in rows:
         raise UnknownNameError.from_name(category.replace("_", " "), item, rows)
     return rows[item]
+
+
+def _times(fact: OwnershipFact, number: int) -> OwnershipFact:
+    if number == 1:
+        return fact
+    low, high = (end if end is None else number * end for end in (fact.low, fact.high))
+    item = f"{number} × {fact.item}"
+    return replace(fact, item=item, value=number * fact.value, low=low, high=high)
 
 
 def _costs(purchase: Purchase, facts: dict[str, OwnershipFact]) -> OwnedCosts:

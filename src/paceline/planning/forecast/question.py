@@ -106,7 +106,7 @@ def resolve_question(
     options = options or SearchOptions()
     seq = options.seq or workload.default_seq
     stated, work = work, work.of(workload)
-    job = resolve_job(workload, work, seq=seq, rewrite=goal.rewrite)
+    job = resolve_job(workload, work, seq=seq, rewrite=goal.rewrite, data=goal.data)
     check_global_batch(goal.global_batch, job, workload)
     check_applicable(goal, stated, job, workload)
     return Question(

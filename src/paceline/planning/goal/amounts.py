@@ -8,6 +8,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Work
 from paceline.planning.goal.rewrites import has_adapters
+from paceline.prediction.input_side import sample_format
 from paceline.units import format_count
 from paceline.values import dataclass
 
@@ -50,7 +51,9 @@ class Job:
     assumption: str
 
 
-def resolve_job(workload: Workload, work: Work, *, seq: int, rewrite: str = "") -> Job:
+def resolve_job(
+    workload: Workload, work: Work, *, seq: int, rewrite: str = "", data: str | None = None
+) -> Job:
     """The job that is planned.
 
     Args:
@@ -58,8 +61,10 @@ def resolve_job(workload: Workload, work: Work, *, seq: int, rewrite: str = "") 
         work: What the user gave; all empty means the reference job.
         seq: Tokens of one batch item, where the unit is tokens; a stated sample is one item then.
         rewrite: Settings of the job, such as ``lora_rank=16``: nobody pretrains adapters.
+        data: The data set that is passed over, such as ``coco``.
 
     Raises:
+        UnknownNameError: No such data set.
         InvalidInputError: Tokens for a model that reads none, requests for a training job, or
             more work than can be counted.
     """
@@ -69,7 +74,7 @@ def resolve_job(workload: Workload, work: Work, *, seq: int, rewrite: str = "") 
     if work.num_tokens is not None:
         return _tokens(workload, work, samples_per_item, seq)
     if work.num_samples is not None or work.num_epochs is not None:
-        return _given(workload, work, samples_per_item)
+        return _given(workload, work, samples_per_item, data)
     adapts = workload.sample_unit == "tokens" and has_adapters(rewrite)
     return (
         _endless(workload, samples_per_item) if adapts else _reference(workload, samples_per_item)
@@ -147,18 +152,26 @@ def _tokens(workload: Workload, work: Work, samples_per_item: float, seq: int) -
     return _job(items, epochs, samples_per_item, text, "")
 
 
-def _given(workload: Workload, work: Work, samples_per_item: float) -> Job:
-    reference = workload.reference_job
-    num_samples = work.num_samples or (reference.num_samples if reference else None)
-    if num_samples is None:
-        raise InvalidInputError(
-            f"{workload.title} has no reference job, so epochs alone do not say how much to do",
-            hint="give --samples too, such as --samples 1M",
-        )
-    epochs = work.num_epochs or 1.0
-    assumption = (
-        "" if work.num_samples else f"samples per epoch of the reference job: {num_samples:,.0f}"
+def _epoch(workload: Workload, work: Work, data: str | None) -> tuple[float, str]:
+    """Samples of an epoch, and whose they are where nobody stated their number."""
+    if work.num_samples:
+        return work.num_samples, ""
+    stored = sample_format(data) if data not in (None, "ready") else None
+    if stored is not None and stored.num_samples is not None and workload.sample_unit == "images":
+        return stored.num_samples, str(data)
+    if workload.reference_job is not None:
+        return workload.reference_job.num_samples, "the reference job"
+    named = ", or the data set with --data coco" if workload.sample_unit == "images" else ""
+    raise InvalidInputError(
+        f"{workload.title} has no reference job, so epochs alone do not say how much to do",
+        hint=f"give --samples too, such as --samples 1M{named}",
     )
+
+
+def _given(workload: Workload, work: Work, samples_per_item: float, data: str | None = None) -> Job:
+    num_samples, whose = _epoch(workload, work, data)
+    epochs = work.num_epochs or 1.0
+    assumption = f"samples per epoch of {whose}: {num_samples:,.0f}" if whose else ""
     if work.num_samples and workload.sample_unit == "tokens":
         unit = "answers" if is_generation(workload) else "sequences"
         text = f"{num_samples:,.0f} {unit} of {samples_per_item:,.0f} tokens"

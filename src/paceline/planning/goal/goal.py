@@ -234,7 +234,8 @@ class Goal:
     )  # fmt: skip
     data: str | None = typed(
         "data",
-        "How samples lie on disk: a known data set, or ready if nothing is to be decoded.",
+        "How samples lie on disk, and how many an epoch has: a known data set; ready if nothing "
+        "is to be decoded.",
         "imagenet",
     )  # fmt: skip
     rewrite: str = typed(

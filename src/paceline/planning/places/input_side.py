@@ -109,7 +109,7 @@ def _num_devices(place: Place) -> int:
 
 
 def _pixels(workload: Workload) -> tuple[int, int] | None:
-    size = re.match(r"^(\d+)×(\d+)", workload.input_description)
+    size = re.match(r"(?:pictures of )?(\d+)×(\d+)", workload.input_description)
     if workload.sample_unit != "images" or size is None:
         return None
     return int(size[1]), int(size[2])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import date
 from functools import lru_cache
 
 from paceline.catalog.tables import read_rows
@@ -33,6 +34,7 @@ class OwnershipFact:
         low: Lower end where given.
         high: Upper end where given.
         region: Where it holds; empty for everywhere.
+        dated: Day of the figure; None where that is not known.
         source: Where it was read, with its date.
         confidence: ``high``, ``medium`` or ``low``.
     """
@@ -44,6 +46,7 @@ class OwnershipFact:
     low: float | None
     high: float | None
     region: str
+    dated: date | None
     source: str
     confidence: str
 

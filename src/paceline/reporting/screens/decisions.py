@@ -86,8 +86,8 @@ def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
         rows=tuple(
             (
                 _INPUT_WORDS.get(s.name, s.name),
-                f"{s.low_input:,.6g}",
-                f"{s.high_input:,.6g}",
+                _input_text(s.name, s.low_input),
+                _input_text(s.name, s.high_input),
                 f"{format_usd(s.low_usd)} to {format_usd(s.high_usd)}",
             )
             for s in answer.result.sensitivity
@@ -96,6 +96,10 @@ def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
     parts = [answer.text, answer.purchase.title]
     parts += [printed(swings)] if swings.rows else []
     return "\n\n".join([*parts, printed(figures)])
+
+
+def _input_text(name: str, value: float) -> str:
+    return format_usd(value) if name == "price_usd" else f"{value:,.6g}"
 
 
 def bill_words(offer: str, price: JobPrice, printed: _Printer) -> str:
