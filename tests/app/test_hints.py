@@ -102,6 +102,7 @@ def test_a_goal_file_is_named_again(tmp_path: Path) -> None:
         ("plan gpt2 --tp 2", "`--pin strategy=tpN`"),
         ("plan gpt2 --load_in_4bit", "`--precision int4`"),
         ("plan gpt2 --conf 0.9", "`--confidence`"),
+        ("plan gpt2 --p95 50ms", "`--latency TIME`"),
     ],
 )
 def test_an_unknown_option_leads_to_one_that_speaks_of_it_or_is_spelt_like_it(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import InvalidInputError
+from paceline.model.items import StatedItem, as_items
 from paceline.model.reading.load import load_workload, zoo_names
 from paceline.planning.goal.amounts import check_global_batch, resolve_job
 from paceline.planning.goal.goal import Work
@@ -53,6 +54,14 @@ def test_tokens_are_cut_into_sequences():
 def test_an_answer_counts_its_output_tokens():
     found = job("gpt2", Work(num_tokens=1280, output_tokens=128), task="infer")
     assert found.amount.items_per_epoch == 10
+
+
+def test_samples_of_sound_are_recordings_of_their_length():
+    model = as_items(load_workload("whisper-small", task="infer"), StatedItem(sound_s=3600.0))
+    found = resolve_job(model, Work(num_samples=7), seq=1)
+    assert found.text == "7 recordings of 3,600 s"
+    assert found.num_samples == 7 * 3600.0
+    assert found.amount.items_per_epoch == 7
 
 
 def test_a_stream_has_no_end():

@@ -172,12 +172,10 @@ def _given(workload: Workload, work: Work, samples_per_item: float, data: str | 
     num_samples, whose = _epoch(workload, work, data)
     epochs = work.num_epochs or 1.0
     assumption = f"samples per epoch of {whose}: {num_samples:,.0f}" if whose else ""
-    if work.num_samples and workload.sample_unit == "tokens":
-        unit = "answers" if is_generation(workload) else "sequences"
-        text = f"{num_samples:,.0f} {unit} of {samples_per_item:,.0f} tokens"
+    items = _items_of(workload, samples_per_item) if work.num_samples else ""
+    text = f"{num_samples:,.0f} {items or workload.sample_unit}"
+    if items:
         num_samples *= samples_per_item
-    else:
-        text = f"{num_samples:,.0f} {workload.sample_unit}"
     return _job(
         math.ceil(num_samples / samples_per_item),
         epochs,
@@ -218,6 +216,16 @@ def _words(workload: Workload) -> str:
 
 def _options(workload: Workload) -> str:
     return "--tokens" if workload.sample_unit == "tokens" else "--samples, --epochs"
+
+
+def _items_of(workload: Workload, samples_per_item: float) -> str:
+    """What stated samples are where work is counted in parts of them; empty elsewhere."""
+    if workload.sample_unit == "seconds of sound":
+        return f"recordings of {samples_per_item:,.0f} s"
+    if workload.sample_unit != "tokens":
+        return ""
+    unit = "answers" if is_generation(workload) else "sequences"
+    return f"{unit} of {samples_per_item:,.0f} tokens"
 
 
 def _times_epochs(epochs: float) -> str:
