@@ -30,12 +30,14 @@ class Trainer:
         dropout: Share that attention and residuals drop where a model says nothing.
         reports: What its own report of a peak counts: ``allocated`` or ``reserved``; empty where
             nobody knows.
+        prepares: Whether it has PEFT prepare a base that bitsandbytes narrowed.
     """
 
     name: str
     settings: str
     dropout: float = 0
     reports: str = ""
+    prepares: bool = False
 
 
 @cache
@@ -49,14 +51,17 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
     >>> trainer_of("torchtune", trains_all=True).settings
     'training_format=pure,loss=chunked,results=dropped,peaks=derived'
     >>> trainer_of("PyTorch", trains_all=True)
-    Trainer(name='another trainer', settings='', dropout=0, reports='')
+    Trainer(name='another trainer', settings='', dropout=0, reports='', prepares=False)
     """
     for row in shipped_rows("stack", "trainers.csv"):
         fits = re.fullmatch(row["pattern"], framework, re.IGNORECASE)
         if fits and (not row["needs"] or trains_all):
-            dropout = float(row["dropout"] or 0)
             return Trainer(
-                name=row["name"], settings=row["settings"], dropout=dropout, reports=row["reports"]
+                name=row["name"],
+                settings=row["settings"],
+                dropout=float(row["dropout"] or 0),
+                reports=row["reports"],
+                prepares=row["prepares"] == "yes",
             )
     return Trainer(name="another trainer", settings="")
 
@@ -102,24 +107,25 @@ def release_settings(framework: str) -> dict[str, str]:
     return dict(pair.split("=") for pair in row["settings"].split(","))
 
 
-def as_prepared(settings: Mapping[str, str], trainer: str, frozen_weights: str) -> dict[str, str]:
+def as_prepared(settings: Mapping[str, str], frozen_weights: str) -> dict[str, str]:
     """Settings beside a base of so few bits, as PEFT prepares one that bitsandbytes narrowed.
 
     `prepare_model_for_kbit_training` casts to FP32 what is not narrowed: embeddings, norms and
-    head. Norms hand on FP32, and so do layers that read it.
+    head. Norms hand on FP32, and so do layers that read it. It turns on checkpoints of each block
+    where nobody says otherwise.
 
     Args:
         settings: Of adapters, by name.
-        trainer: Name of its row.
         frozen_weights: Format of the base.
 
     Source: huggingface/peft, utils/other.py (read 2026-11-28).
 
-    >>> as_prepared({"training_format": "pure"}, "transformers", "int4")
-    {'training_format': 'autocast'}
+    >>> as_prepared({"training_format": "pure"}, "int4")
+    {'checkpointing': 'block', 'training_format': 'autocast'}
     """
-    is_narrowed = trainer == "transformers" and frozen_weights in ("int4", "int8")
-    return {**settings, "training_format": "autocast"} if is_narrowed else dict(settings)
+    if frozen_weights not in ("int4", "int8"):
+        return dict(settings)
+    return {"checkpointing": "block", **settings, "training_format": "autocast"}
 
 
 def usual_settings(
@@ -150,7 +156,7 @@ def usual_settings(
     if trains_all:
         habits.pop("adapter_inputs", None)
         return settings | habits
-    return settings | as_prepared(habits, trainer.name, frozen_weights)
+    return settings | (as_prepared(habits, frozen_weights) if trainer.prepares else habits)
 
 
 def release_in(framework: str) -> str:

@@ -114,6 +114,31 @@ def test_checkpointing_in_segments_of_blocks():
     assert predicted_bytes(gpt2, tokens, batch=32, **segments) == pytest.approx(real, rel=0.02)
 
 
+class OnHost(nn.Module):
+    """What the backward pass waits for lies on the host, as arrays that PyTorch does not count."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *given):
+        def down(x):
+            is_kept = isinstance(x, nn.Parameter) or not x.is_floating_point()
+            return x if is_kept else x.detach().numpy().copy()
+
+        def up(x):
+            return x if torch.is_tensor(x) else torch.from_numpy(x).clone()
+
+        with torch.autograd.graph.saved_tensors_hooks(down, up):
+            return self.model(*given)
+
+
+def test_checkpoints_whose_inputs_wait_on_the_host():
+    real = real_bytes(lambda: OnHost(checkpointed_gpt2()), tokens, batch=32)
+    host = {"checkpointing": "block", "offload": "activations"}
+    assert predicted_bytes(gpt2, tokens, batch=32, **host) == pytest.approx(real, rel=0.02)
+
+
 @pytest.mark.parametrize(("build", "inputs"), [(gpt2, tokens), (mlp, rows)])
 def test_gradients_accumulate_over_microbatches(build, inputs):
     real = real_bytes(build, inputs, batch=32, num_microbatches=3)

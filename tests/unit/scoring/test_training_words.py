@@ -363,9 +363,10 @@ def test_memory_of_lengths_that_vary_peaks_at_the_longest(
 @pytest.mark.parametrize(
     ("framework", "said", "row", "training_format"),
     [
-        ("ms-swift 3", "quant=bnb 4-bit", {}, "autocast"),
-        ("ms-swift 3", "quant=gptq int4", {}, "pure"),
-        ("ms-swift 3", "quant=bnb 4-bit", {"parallelism": "FSDP", "n_gpus": "2"}, "pure"),
+        ("TRL SFTTrainer", "quant=bnb 4-bit", {}, "autocast"),
+        ("TRL SFTTrainer", "quant=gptq int4", {}, "pure"),
+        ("TRL SFTTrainer", "quant=bnb 4-bit", {"parallelism": "FSDP", "n_gpus": "2"}, "pure"),
+        ("ms-swift 3", "quant=bnb 4-bit", {}, "pure"),
         ("HF Trainer + trl 0.17", "quant=bnb nf4", {}, "autocast"),
         ("HF Trainer + fms-acceleration", "quant=bnb nf4", {}, "pure"),
     ],
@@ -376,6 +377,18 @@ def test_peft_widens_what_bitsandbytes_does_not_quantise(
     extra = f"finetuning=qlora;lora_rank=8;{said}"
     cells = {"framework": framework, "extra": extra, "precision": "bf16"} | row
     assert reading(**cells).configuration.training_format == training_format
+
+
+@pytest.mark.parametrize(
+    ("said", "offload"),
+    [("", "activations"), ("recompute=full", "none"), ("recompute=unsloth", "activations")],
+)
+def test_a_row_that_says_how_it_recomputes_says_what_waits_on_the_host(
+    said: str, offload: str
+) -> None:
+    row = {"framework": "Unsloth", "extra": f"finetuning=lora;lora_rank=8;{said}"}
+    assert reading(**row).configuration.checkpointing == "block"
+    assert reading(**row).configuration.offload == offload
 
 
 def test_steps_that_write_answers_or_run_other_models_are_known_roughly() -> None:
@@ -412,7 +425,7 @@ def test_deepspeed_keeps_fp32_masters_wherever_a_row_names_it() -> None:
     said = {"framework": "LLaMA-Factory", "extra": "finetuning=full;recompute=full"}
     alone = reading(**said, n_gpus="8", parallelism="DDP")
     shared = reading(**said, n_gpus="8", parallelism="DeepSpeed ZeRO-3")
-    assert alone.configuration.training_format == "pure"
+    assert alone.configuration.training_format == "autocast"
     assert shared.configuration.training_format == "joined-gradients"
 
 

@@ -99,6 +99,10 @@ def with_usual(
     usual = usual_settings(
         framework, is_training=is_training, trains_all=trains_all, frozen_weights=frozen
     )
+    names = {pair.partition("=")[0].strip() for pair in rewrite.split(",")}
+    if "checkpointing" in leaving or "checkpointing" in names:
+        # What a trainer keeps on the host goes with its own way to recompute.
+        usual.pop("offload", None)
     said = [f"{name}={value}" for name, value in usual.items() if name not in leaving]
     return ",".join(filter(None, (*said, rewrite)))
 

@@ -66,8 +66,8 @@ _OBJECTIVE = re.compile(r"\b(ppo|dpo|grpo|kto)(?:_?trainer|config)?\b", re.IGNOR
 _PAIRED = re.compile(r"\b(dpo|orpo|simpo|cpo)(?:_?trainer|config)?\b", re.IGNORECASE)
 _UNCOUNTED = re.compile(r"\b(ppo|grpo|rlhf|distill\w*)\b", re.IGNORECASE)
 _NOTE_PAIRS = "its items are pairs, of two sequences each"
-#: Software of the same trainer that does not have PEFT prepare a quantised base.
-_UNPREPARED = re.compile(r"fms-acceleration|accelerated|llama-?factory", re.IGNORECASE)
+#: Plugins of a trainer that prepare a quantised base by themselves.
+_UNPREPARED = re.compile(r"fms-acceleration|accelerated", re.IGNORECASE)
 _FSDP = re.compile(r"fsdp *v?(?P<second>2)|fsdp|full shard", re.IGNORECASE)
 _ZERO = re.compile(r"^(?!.*(fsdp|colossal)).*(deepspeed|\bzero[- ]?[123])", re.IGNORECASE)
 #: What has a ZeRO of its own, or is named already.
@@ -114,9 +114,10 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         sharded = _FSDP.search(row.get("parallelism", ""))
         settings = _as_cast(settings, is_sharded=sharded is not None)
         settings = _as_hooked(settings, is_first=sharded is not None and not sharded["second"])
-        if sharded is None and "lora_rank" in settings and _is_prepared(remarks, row):
+        is_prepared = trainer.prepares and _is_prepared(remarks, row)
+        if sharded is None and "lora_rank" in settings and is_prepared:
             frozen = settings.get("frozen_weights", "same")
-            settings = as_prepared(settings, trainer.name, frozen)
+            settings = as_prepared(settings, frozen)
     lengths = stated_lengths(remarks, row) if is_described else {}
     geometry = row.get("geometry") or stated_sizes(remarks, row, dropout=trainer.dropout)
     guesses_length = (lengths and not reaches_limit(remarks, row)) or is_double(geometry)
@@ -256,7 +257,8 @@ def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str
     """Settings that are stated, else a trainer's; one that widens logits widens those of kernels.
 
     A plain loss is what its trainer makes of one. Beside a frozen base everything is in 16 bits
-    where neither says otherwise.
+    where neither says otherwise. What a trainer keeps on the host goes with its own way to
+    recompute.
 
     >>> _as_trained({"loss": "wide"}, {"loss": "fused"}), _as_trained({}, {"loss": "fused"})
     ({'loss': 'fused-wide'}, {'loss': 'fused'})
@@ -266,6 +268,8 @@ def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str
     ['fused-wide', 'fused-wide']
     """
     settings = {**usual, **stated}
+    if "checkpointing" in stated and "offload" not in stated:
+        settings.pop("offload", None)
     if "lora_rank" in stated:
         settings.setdefault("training_format", "pure")
     if (loss := usual.get("loss")) in ("plain", "wide", "fused-wide", "shifted", "wide-shifted"):
@@ -339,7 +343,7 @@ def _is_prepared(remarks: Mapping[str, str], row: Mapping[str, str]) -> bool:
 
     Plugins of fms-acceleration prepare by themselves.
 
-    >>> row = {"framework": "ms-swift 3", "precision": "bf16"}
+    >>> row = {"framework": "trl", "precision": "bf16"}
     >>> _is_prepared({"quant": "bnb 4-bit"}, row), _is_prepared({"quant": "gptq"}, row)
     (True, False)
     """
