@@ -119,7 +119,7 @@ def test_a_plan_needs_no_framework_and_no_validation_library() -> None:
         "import sys\n"
         "sys.modules['torch'] = None\n"
         "import paceline\n"
-        "paceline.plan('resnet50', deadline='24h', as_of='2026-11-20')\n"
+        "paceline.plan('resnet50', deadline='24h', cloud='lambda', as_of='2026-11-20')\n"
         "heavy = {'pydantic', 'pandas', 'scipy', 'sklearn', 'jax', 'tensorflow'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
@@ -154,7 +154,7 @@ def test_options_that_take_several_names_say_so() -> None:
 
 def test_a_plan_from_python_is_the_plan_of_the_command_line() -> None:
     first, second = (
-        paceline.plan("resnet50", deadline=deadline, as_of=date(2026, 11, 20))
+        paceline.plan("resnet50", deadline=deadline, cloud="lambda", as_of=date(2026, 11, 20))
         for deadline in ("24h", "1440min")
     )
     assert paceline.to_dict(first) == paceline.to_dict(second)
@@ -210,7 +210,7 @@ def test_a_length_of_what_has_none_is_refused(ask: Callable[..., object]) -> Non
 
 
 def test_a_plan_file_may_be_named_by_text(tmp_path: Path) -> None:
-    plan = paceline.plan("mnist-cnn", as_of="2026-11-20")
+    plan = paceline.plan("mnist-cnn", cloud="lambda", as_of="2026-11-20")
     paceline.write_plan(plan, str(tmp_path / "plan.yaml"))
     assert paceline.read_plan(str(tmp_path / "plan.yaml")) == plan
 

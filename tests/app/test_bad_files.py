@@ -29,7 +29,7 @@ from paceline.measurements import index
 def plan_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("plan") / "plan.yaml"
     paceline.write_plan(
-        paceline.plan("mnist-cnn", deadline="24h", cloud="lambda", as_of="2026-11-20"), path
+        paceline.plan("mnist-cnn", cloud="lambda", max_devices=1, as_of="2026-11-20"), path
     )
     return path.read_text(encoding="utf-8")
 

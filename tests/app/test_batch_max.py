@@ -1,6 +1,7 @@
 """`predict --batch max`, whose the memory of a device is, and which share of its peak is used."""
 
 import pytest
+from tests.sampled import sampled
 
 from paceline import predict
 from paceline.errors import InvalidInputError, PacelineError
@@ -54,8 +55,13 @@ def test_a_largest_batch_that_cannot_be_is_refused_with_a_hint(asked) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("task", ["train", "infer"])
-@pytest.mark.parametrize("model", ["resnet50", "t5-base", "mixtral-8x7b"])
+@pytest.mark.parametrize(
+    ("model", "task"),
+    sampled(
+        [(m, t) for m in ("resnet50", "t5-base", "mixtral-8x7b") for t in ("train", "infer")],
+        "resnet50", "t5-base", ("mixtral-8x7b", "infer"),
+    ),
+)  # fmt: skip
 def test_parts_of_memory_sum_to_the_median(model: str, task: str) -> None:
     for cell in predict(model, device="a100", batch=(1, 8), devices=(8,), task=task).cells:
         parts = cell.memory_parts

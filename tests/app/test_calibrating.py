@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -41,8 +44,13 @@ def own_rows(path):
 
 def planted(tmp_path, factor, models, column="step_time_ms"):
     """Rows whose measurement is the prediction times a factor."""
-    path = write(tmp_path, [{"model": model} for model in models])
-    answers = own_rows(path)
+    return write(tmp_path, rows_planted(factor, tuple(models), column))
+
+
+@cache
+def rows_planted(factor, models, column):
+    with TemporaryDirectory() as folder:
+        answers = own_rows(write(Path(folder), [{"model": model} for model in models]))
     assert all(answer.step_mid_s for answer in answers)
     rows = []
     for model, answer in zip(models, answers, strict=True):
@@ -51,11 +59,19 @@ def planted(tmp_path, factor, models, column="step_time_ms"):
             "throughput": answer.throughput_mid / factor,
         }[column]
         rows.append({"model": model, column: f"{value:.9g}"})
-    return write(tmp_path, rows)
+    return rows
 
 
 def learned(path, **options):
-    return calibrate_rows(path, catalog=load_catalog(), label="test", **options)
+    return learned_of(path.read_text(), **options)
+
+
+@cache
+def learned_of(text, **options):
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        path.write_text(text)
+        return calibrate_rows(path, catalog=load_catalog(), label="test", **options)
 
 
 def test_a_measured_time_may_stand_in_the_column_of_throughput(tmp_path):

@@ -36,5 +36,5 @@ def test_the_limit_that_the_hint_names_is_enough(
 def test_what_is_rented_warms_another_room(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert plan(tmp_path, "1W", "--json") == 0
+    assert plan(tmp_path, "1W", "--cloud", "own,lambda", "--json") == 0
     assert "too hot for the room" in capsys.readouterr().out

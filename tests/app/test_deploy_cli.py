@@ -16,7 +16,7 @@ from paceline.app.main import main
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("plans") / "plan.yaml"
-    found = paceline.plan("mnist-cnn", deadline="24h", as_of="2026-11-20")
+    found = paceline.plan("mnist-cnn", deadline="24h", cloud="lambda", as_of="2026-11-20")
     paceline.write_plan(found, path)
     return path
 
@@ -70,7 +70,7 @@ def test_what_was_planned_to_be_served_is_served(
 ) -> None:
     plan = str(tmp_path / "plan.yaml")
     served = ("plan", "resnet50", "--task", "infer", "--latency", "50ms", "--as-of", "2026-11-20")
-    assert run(*served, "-o", plan).status == 0
+    assert run(*served, "--cloud", "lambda", "-o", plan).status == 0
     facts = ("--set", "backend=onnxruntime", "--image", "nvcr.io/nvidia/tritonserver:25.10-py3")
     made = run("deploy", plan, "--to", "triton", *facts, "--dry-run")
     assert made.status == 0, made.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.sampled import sampled
 
 from paceline import predict
 from paceline.planning.forecast.grid import PredictionGrid
@@ -47,7 +48,9 @@ def test_no_more_is_completed_than_can_be(concurrency: int) -> None:
     assert cell.requests_per_s <= cell.capacity_requests_per_s.mid
 
 
-@pytest.mark.parametrize(("model", "seq", "batch"), [("qwen2.5-3b", 8192, 8), ("gpt2", 1024, 256)])
+@pytest.mark.parametrize(
+    ("model", "seq", "batch"), sampled([("qwen2.5-3b", 8192, 8), ("gpt2", 1024, 256)], "gpt2")
+)
 def test_what_a_change_saves_in_training_is_told_of_the_whole_job(
     model: str, seq: int, batch: int
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.sampled import sampled
 
 import paceline
 from paceline.catalog.load import load_catalog
@@ -31,7 +32,7 @@ def cell() -> ServiceCell:
     return grid.services[0]
 
 
-@pytest.mark.parametrize("engine", ["vLLM 0.19", "vLLM 0.11"])
+@pytest.mark.parametrize("engine", sampled(["vLLM 0.19", "vLLM 0.11"], "vLLM 0.11"))
 def test_a_published_row_is_answered_as_predict_answers(engine: str) -> None:
     cell = paceline.predict(
         "llama-3-8b", task="infer", device=_DEVICE, devices=(1,), rps=_RATE, precision="bf16",

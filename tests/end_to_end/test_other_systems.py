@@ -23,7 +23,7 @@ for name in ("sysconf", "getuid", "geteuid", "fork", "killpg", "setsid", "statvf
         delattr(os, name)
 from paceline.app.main import main
 for command in (
-    "plan resnet50 --deadline 24h -o plan.yaml",
+    "plan resnet50 --deadline 24h --cloud lambda -o plan.yaml",
     "predict gpt2 --device a100 --batch 8",
     "scale gpt2 --device h100 --counts 1,8",
     "offers h100",

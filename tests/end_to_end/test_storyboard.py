@@ -21,6 +21,8 @@ from paceline.app.main import main
 Typed = Callable[..., tuple[int, str, str]]
 
 _DAY = ("--as-of", "2026-11-20")
+#: Where the market is not the question.
+_FEW = ("--cloud", "lambda", *_DAY)
 _LAB = Path(__file__).parents[2] / "docs" / "how-to" / "examples" / "lab.toml"
 _MODEL = """\
 from torch import nn
@@ -111,7 +113,7 @@ def test_the_questions_of_a_newcomer_are_answered(typed: Typed, question: str) -
 
 def test_minute_3_a_model_of_ones_own_in_another_python(tmp_path: Path) -> None:
     (tmp_path / "mymodule.py").write_text(_MODEL)
-    arguments = ("plan", "mymodule:build", "--samples", "1M", "--epochs", "10", *_DAY)
+    arguments = ("plan", "mymodule:build", "--samples", "1M", "--epochs", "10", *_FEW)
     ended = paceline(tmp_path, *arguments, "--python", sys.executable, code=_WITHOUT_TORCH)
     assert ended.returncode == 0, ended.stderr
     assert "1,000,000 images × 10 epochs" in ended.stdout
@@ -140,7 +142,7 @@ def test_minute_5_batch_against_count_with_oom_cells(typed: Typed) -> None:
 
 def test_a_checkout_that_is_not_installed_plans_and_launches(tmp_path: Path) -> None:
     """A Python that has paceline on its path, and no metadata of an installed package."""
-    words = ("plan", "resnet50", "--deadline", "24h", *_DAY)
+    words = ("plan", "resnet50", "--deadline", "24h", *_FEW)
     assert paceline(tmp_path, *words, code=_NOT_INSTALLED).returncode == 0
     launched = ("deploy", "plan.yaml", "--to", "torchrun", "--purpose", "measure", "--dry-run")
     ended = paceline(tmp_path, *launched, code=_NOT_INSTALLED)
@@ -173,7 +175,7 @@ def test_a_workload_file_is_planned_without_its_code(tmp_path: Path, typed: Type
     assert typed("trace", "mymodule:build", "--save", "model.npz")[0] == 0
     (tmp_path / "mymodule.py").unlink()
     ended = paceline(
-        tmp_path, "plan", "model.npz", "--samples", "1M", "--epochs", "10", *_DAY,
+        tmp_path, "plan", "model.npz", "--samples", "1M", "--epochs", "10", *_FEW,
         code=_WITHOUT_TORCH,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -193,7 +195,7 @@ def test_a_plan_becomes_launch_files(tmp_path: Path, typed: Typed) -> None:
     "question",
     [
         "plan resnet50 --deadline 24h",
-        "plan gpt2 --task infer --latency 50ms",
+        "plan gpt2 --task infer --latency 50ms --cloud lambda",
         f"plan resnet50 --cloud own --facts {_LAB}",
     ],
 )
@@ -207,7 +209,7 @@ def test_the_next_command_runs_as_typed(tmp_path: Path, typed: Typed, question: 
 
 
 def test_a_plan_that_serves_trains_nothing(typed: Typed) -> None:
-    assert typed("plan", "gpt2", "--task", "infer", *_DAY)[0] == 0
+    assert typed("plan", "gpt2", "--task", "infer", *_FEW)[0] == 0
     status, _, talk = typed(
         "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
     )
@@ -218,7 +220,7 @@ def test_a_plan_that_serves_trains_nothing(typed: Typed) -> None:
 def test_a_file_of_the_users_is_never_overwritten(tmp_path: Path, typed: Typed) -> None:
     mine = tmp_path / "plan.yaml"
     mine.write_text("my: own\n")
-    status, _, talk = typed("plan", "lstm", "--budget", "5usd", *_DAY)
+    status, _, talk = typed("plan", "lstm", "--budget", "5usd", *_FEW)
     assert status == 0
     assert "not saved" in talk
     assert mine.read_text() == "my: own\n"

@@ -7,6 +7,7 @@ of a layer, and what lives from one to the next, are then as they are in the who
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -126,8 +127,9 @@ def fewer_layers(graph: Graph, configuration: Configuration) -> FewerLayers:
 def _fewer_layers(graph: Graph) -> FewerLayers:
     """The same of any other configuration; graphs are equal if they are the same object."""
     whole, touched = whole_graph(graph), _Touched.of(graph)
+    blocks = _Block.every(graph, touched)
     for period in range(1, _MOST_IN_GROUP + 1):
-        first, num_groups = _longest_run(graph, touched, period)
+        first, num_groups = _longest_run(blocks, period)
         if num_groups > _NUM_KEPT:
             left = _without(graph, touched, first + 3 * period, first + (num_groups - 2) * period,
                             period)  # fmt: skip
@@ -204,10 +206,9 @@ class _Touched:
         return np.append(self.block, -1)[self.home]
 
 
-def _longest_run(graph: Graph, touched: _Touched, period: int) -> tuple[int, int]:
+def _longest_run(blocks: Sequence[_Block], period: int) -> tuple[int, int]:
     """First block and number of groups of so many blocks that follow one another and are equal."""
-    num_blocks = int(touched.block.max(initial=-1)) + 1
-    alike = [_are_alike(graph, touched, one, one + period) for one in range(num_blocks - period)]
+    alike = [one.is_like(other) for one, other in zip(blocks, blocks[period:], strict=False)]
     best, start = (0, 0), 0
     for block, is_alike in enumerate([*alike, False]):
         if not is_alike:
@@ -217,61 +218,64 @@ def _longest_run(graph: Graph, touched: _Touched, period: int) -> tuple[int, int
     return best
 
 
-def _are_alike(graph: Graph, touched: _Touched, left: int, right: int) -> bool:
-    """Whether two blocks run the same ops on the same sizes, and data that lies as far back."""
-    one, other = (_Block.of(graph, touched, block) for block in (left, right))
-    if one.op.shape != other.op.shape or one.place.shape != other.place.shape or not len(one.op):
-        return False
-    pairs = zip(one.columns(graph, touched), other.columns(graph, touched), strict=True)
-    if not all(np.array_equal(mine, its) for mine, its in pairs):
-        return False
-    is_as_far = (one.home == other.home).all(axis=0)
-    return bool((is_as_far | (one.storage == other.storage)).all())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Block:
-    """Ops of a block, and their accesses.
+    """Ops of a block, and what they touch.
 
     Attributes:
-        op: Its ops.
-        access: Accesses of them.
-        place: Op of each access, by its place among those of the block.
-        storage: What each touches.
+        num_ops: Its ops.
+        same: Numbers that blocks which are alike have in common, one after another.
+        storage: What each access touches.
         home: How many blocks back that is first touched, by which of the block's ops, and by which
             access of the op, (3, num_accesses).
     """
 
-    op: IntArray
-    access: IntArray
-    place: IntArray
+    num_ops: int
+    same: bytes
     storage: IntArray
     home: IntArray
 
     @classmethod
-    def of(cls, graph: Graph, touched: _Touched, block: int) -> _Block:
-        """One block."""
-        access = touched.of_blocks(block, block + 1)
-        storage = touched.storage[access]
+    def every(cls, graph: Graph, touched: _Touched) -> list[_Block]:
+        """All blocks of a graph, in order."""
+        numbers = np.arange(int(touched.block.max(initial=-1)) + 2)
+        found = []
+        for block_of in (touched.block, touched.block[touched.op]):
+            order = np.argsort(block_of, kind="stable")
+            found.append(np.split(order, np.searchsorted(block_of[order], numbers))[1:-1])
+        return [
+            cls._of(graph, touched, block, op, access)
+            for block, (op, access) in enumerate(zip(*found, strict=True))
+        ]
+
+    @classmethod
+    def _of(
+        cls, graph: Graph, touched: _Touched, block: int, op: IntArray, access: IntArray
+    ) -> _Block:  # fmt: skip
+        storage, tensor = touched.storage[access], touched.tensor[access]
         home = touched.home[storage]
         slot = touched.home_access[storage] - touched.start[home]
+        ops, storages = graph.ops, graph.storages
+        of_ops = (ops.kind, ops.variant, ops.phase, ops.flop, ops.dims)
+        stored = (storages.elements, storages.dtype, storages.owner, storages.is_saved,
+                  storages.is_trainable, storages.is_wide)  # fmt: skip
+        common: list[npt.NDArray[Any]] = [
+            touched.place[touched.op[access]], graph.tensors.elements[tensor],
+            *(one[op] for one in of_ops), *(one[storage] for one in stored),
+        ]  # fmt: skip
         return cls(
-            op=np.flatnonzero(touched.block == block),
-            access=access,
-            place=touched.place[touched.op[access]],
+            num_ops=len(op),
+            same=b"".join(one.tobytes() for one in common),
             storage=storage,
             home=np.stack((block - touched.block[home], touched.place[home], slot)),
         )
 
-    def columns(self, graph: Graph, touched: _Touched) -> list[npt.NDArray[Any]]:
-        """What blocks that are alike have in common."""
-        ops, storages, tensor = graph.ops, graph.storages, touched.tensor[self.access]
-        of_ops = (ops.kind, ops.variant, ops.phase, ops.flop, ops.dims)
-        stored = (storages.elements, storages.dtype, storages.owner, storages.is_saved,
-                  storages.is_trainable, storages.is_wide)  # fmt: skip
-        found: list[npt.NDArray[Any]] = [self.place, graph.tensors.elements[tensor]]
-        found += [one[self.op] for one in of_ops]
-        return found + [one[self.storage] for one in stored]
+    def is_like(self, other: _Block) -> bool:
+        """Whether both run the same ops on the same sizes, and data that lies as far back."""
+        if not self.num_ops or (self.num_ops, self.same) != (other.num_ops, other.same):
+            return False
+        is_as_far = (self.home == other.home).all(axis=0)
+        return bool((is_as_far | (self.storage == other.storage)).all())
 
 
 def _without(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,14 +24,16 @@ from paceline.parallelism.memory.passing_weights import passing_weights
 from paceline.parallelism.memory.sharded_memory import KeptShares
 from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
-from paceline.prediction.memory.allocator import replay
+from paceline.prediction.memory.allocator import ReplayedPeak, replay
 from paceline.prediction.memory.peak import process_memory
 from paceline.values import dataclass
 
 #: Platforms whose memory PyTorch's caching allocator hands out.
 _CACHING = ("cuda", "rocm")
 #: Ranks whose replay is kept: finalists come back as a goal moves.
-_MOST_KEPT = 128
+_MOST_KEPT = 256
+#: Ranks whose storages are kept, some hundred kilobytes each: one is asked for several batches.
+_MOST_LIVED = 8
 
 
 def can_replay(configuration: Configuration, strategy: Strategy) -> bool:
@@ -107,16 +109,37 @@ def replayed_rank(
     # Replicas hold what a rank alone holds.
     if strategy.sharding == "none" and strategy.num_ranks == strategy.size("dp"):
         strategy = Strategy(schedule=strategy.schedule, recompute=strategy.recompute)
-    return _replayed_rank(
-        graph, configuration, strategy, batch, seq, capacity_bytes, varies, wraps_each, flat_states
-    )
+    asked = (graph, configuration, strategy, wraps_each, batch, seq, varies, flat_states)
+    added = process_memory(configuration.platform)
+    around_bytes = added.workspace_bytes + added.context_mid_bytes
+    held = free = _replay(*asked, math.inf)
+    peak_bytes = free.reserved_bytes + around_bytes
+    if peak_bytes > capacity_bytes:
+        held = _replay(*asked, capacity_bytes - around_bytes)
+    return ReplayedRank(
+        peak_bytes=peak_bytes, fits=held.fits, held_bytes=held.reserved_bytes,
+        beside_bytes=held.reserved_bytes - held.allocated_bytes,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=_MOST_KEPT)
-def _replayed_rank(
-    graph: Graph, configuration: Configuration, strategy: Strategy, batch: float, seq: float,
-    capacity_bytes: float, varies: bool, wraps_each: bool, flat_states: bool,
-) -> ReplayedRank:  # fmt: skip
+def _replay(
+    graph: Graph, configuration: Configuration, strategy: Strategy, wraps_each: bool,
+    batch: float, seq: float, varies: bool, flat_states: bool, room_bytes: float,
+) -> ReplayedPeak:  # fmt: skip
+    """What a rank takes of so much room; how much makes no difference where it fits."""
+    lived, streams = _lived(graph, configuration, strategy, wraps_each)
+    return replay(
+        lived, batch=batch, seq=seq, varies=varies, streams=streams, flat_states=flat_states,
+        capacity_bytes=room_bytes,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=_MOST_LIVED)
+def _lived(
+    graph: Graph, configuration: Configuration, strategy: Strategy, wraps_each: bool
+) -> tuple[Lifetimes, list[int]]:
+    """Storages of a rank, and the stream that allocates each."""
     how = configuration
     if strategy.recompute != "none":
         how = replace(how, checkpointing=strategy.recompute)
@@ -130,8 +153,6 @@ def _replayed_rank(
     ranks = np.where(_of_experts(program, rank.is_expert), shards, shards * strategy.size("ep"))
     kept = KeptShares.of(ranks, sharding)
     lived = _shared(program, kept.on_host() if how.offload == "weights" else kept)
-    added = process_memory(how.platform)
-    around_bytes = added.workspace_bytes + added.context_mid_bytes
     streams = _streams(program, sharding)
     if sharding == "zero3":
         passing = passing_weights(program, how, wraps_each=wraps_each)
@@ -139,19 +160,7 @@ def _replayed_rank(
     if strategy.size("pp") > 1:
         rows = stores_of_last_stage(program, strategy.size("pp"))
         lived, streams = lived.take(rows), [streams[row] for row in rows.tolist()]
-    played = partial(
-        replay, lived, batch=batch, seq=seq, varies=varies, streams=streams,
-        flat_states=flat_states,
-    )  # fmt: skip
-    free = played()
-    peak_bytes = free.reserved_bytes + around_bytes
-    held, room_bytes = free, capacity_bytes - around_bytes
-    if peak_bytes > capacity_bytes:
-        held = played(capacity_bytes=room_bytes)
-    return ReplayedRank(
-        peak_bytes=peak_bytes, fits=held.fits, held_bytes=held.reserved_bytes,
-        beside_bytes=held.reserved_bytes - held.allocated_bytes,
-    )  # fmt: skip
+    return lived, streams
 
 
 def _streams(program: Program, sharding: Sharding) -> list[int]:

@@ -46,7 +46,7 @@ def on_slow_links(prepared: SearchSpace) -> SearchSpace:
     sampled(
         [(*m, count, links) for m in MODELS for count in (8, 128) for links in ("fast", "slow")],
         (SMALL, 1024), ("gpt2", 1024, 8),
-        ("mixtral-8x7b", 4096, 128, "fast"),
+        ("mixtral-8x7b", 4096, 8, "fast"),
     ),
 )  # fmt: skip
 def test_no_step_undercuts_its_bound(model: str, seq: int, num_devices: int, links: str) -> None:

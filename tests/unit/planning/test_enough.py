@@ -27,7 +27,7 @@ MONTH_H = 365.25 * 24 / 12
 def served(requests_per_s: float) -> PlanFile:
     return make_plan(
         load_workload("resnet50", task="infer"),
-        Goal(latency_s=1.0, max_devices=8),
+        Goal(latency_s=1.0, max_devices=8, clouds=("aws", "lambda")),
         Work(requests_per_s=requests_per_s),
         load_catalog(),
         today=TODAY,
@@ -82,7 +82,7 @@ def test_a_cpu_that_no_engine_serves_on_is_compared_by_its_own_loop() -> None:
     """Its loop writes token by token, so that no queue of items stands for it."""
     plan = make_plan(
         load_workload("llama-3-8b", task="infer"),
-        Goal(max_devices=32),
+        Goal(max_devices=32, clouds=("aws", "lambda")),
         Work(requests_per_s=200.0, prompt_tokens=512, output_tokens=128),
         load_catalog(),
         today=TODAY,

@@ -50,7 +50,10 @@ def test_what_is_not_replayed_for_being_sure_would_have_passed(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = resolve_question(
-        load_workload(name), parse_goal({}), Work(num_samples=10**6), today=TODAY
+        load_workload(name),
+        parse_goal({"cloud": "aws,lambda"}),
+        Work(num_samples=10**6),
+        today=TODAY,
     )
     found, asked = run_search(question, CATALOG), []
     monkeypatch.setattr(listed, "replayed_rank", lambda *_, **__: asked.append(1) or _FITS)

@@ -20,11 +20,12 @@ from paceline.planning.search import all_candidates
 
 TODAY = date(2026, 11, 20)
 HOUR_S = 3600.0
-#: A deadline, a shorter one, a budget, both.
+#: A deadline, a budget, both.
 LIMITS = (
-    {"deadline_s": 24 * HOUR_S}, {"deadline_s": 5 * HOUR_S},
-    {"budget_usd": 400.0}, {"deadline_s": 12 * HOUR_S, "budget_usd": 900.0},
-)  # fmt: skip
+    {"deadline_s": 24 * HOUR_S},
+    {"budget_usd": 400.0},
+    {"deadline_s": 12 * HOUR_S, "budget_usd": 900.0},
+)
 JOBS = {
     "training": ("resnet50", "train", Work()),
     "inference": ("mnist-cnn", "infer", Work(num_samples=1e9)),

@@ -43,8 +43,8 @@ def asked(name: str, catalog: Catalog = LAB, **options: str) -> tuple[str, ...]:
 
 
 def test_an_own_machine_has_a_name() -> None:
-    assert asked("Lab") == asked("lab")
-    [sentence] = asked("lab", deadline="30min")
+    [sentence] = asked("Lab", deadline="30min")
+    assert asked("lab", deadline="30min") == (sentence,)
     assert "Own 1×GeForce RTX 3090" in sentence
     assert "misses the deadline" in sentence
 
@@ -93,7 +93,7 @@ def test_a_plan_says_what_own_machines_are_taken_to_cost() -> None:
 def test_nobody_owns_more_machines_than_there_are(task: Task, work: dict[str, str]) -> None:
     question = resolve_question(
         load_workload("resnet50", task=task),
-        parse_goal({"cloud": "own,aws", "objective": "time"}),
+        parse_goal({"cloud": "own,aws", "device": "a100,3090,2080 ti", "objective": "time"}),
         parse_work(work),
         today=TODAY,
     )
@@ -106,7 +106,8 @@ def test_nobody_owns_more_machines_than_there_are(task: Task, work: dict[str, st
 
 def test_a_stream_has_a_budget_by_the_hour() -> None:
     def best_usd_per_hour(budget: float) -> float:
-        goal = parse_goal({"budget": str(budget), "latency": "100ms", "cloud": "lambda,aws"})
+        limits = {"budget": str(budget), "latency": "100ms"}
+        goal = parse_goal({**limits, "cloud": "aws", "device": "t4,a10g"})
         served = load_workload("resnet50", task="infer")
         work = parse_work({"rps": "20"})
         plan = make_plan(served, goal, work, CATALOG, today=TODAY)
@@ -162,7 +163,7 @@ def test_a_plan_names_own_machines_below_the_line_first_and_says_what_they_lack(
 
 
 def test_a_machine_that_takes_too_little_is_never_said_to_fit_with_less_margin() -> None:
-    goal = parse_goal({"cloud": "own,lambda"})
+    goal = parse_goal({"cloud": "own,lambda", "device": "rtx 3090,h100"})
     told = why_not(
         load_workload("llama-3-8b"), goal, parse_work({"tokens": "1M"}), LAB, "lab", today=TODAY
     )

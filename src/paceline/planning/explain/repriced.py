@@ -86,7 +86,7 @@ class Winning:
     Attributes:
         search: What was seen.
         standing: Of all candidates, those that are not ranked at a price of today.
-        near: Ranked ones that stand near the first, in order.
+        near: Ranked ones that stand near the first and are not beaten, in order.
         close: Ranked ones that may tell others from it.
     """
 
@@ -103,6 +103,7 @@ class Winning:
         unpriced = np.flatnonzero(~search.places.is_ranked[search.candidates.place])
         close = rows[search.objective[rows] <= _CLOSE_FACTOR * search.objective[near].max()]
         today = standing.priced(unpriced, search.objective[unpriced], search)
+        near = near[~standing.is_beaten(near, close)]
         return cls(search=search, standing=today, near=near, close=close)
 
     def usd_per_hour(self, rows: Index, per_price: FloatArray) -> float | None:

@@ -220,7 +220,7 @@ class Standing:
             return
         leader, close = self._close(rows)
         likely = self._of_likely_offers(close[~self.is_told_better(leader, close)], rows)
-        is_beaten = self._is_beaten(likely, close)
+        is_beaten = self.is_beaten(likely, close)
         keys = (likely, self.objective[likely], *self.order[::-1, likely], is_beaten)
         ordered, num_kept = likely[np.lexsort(keys)], 0
         for start in range(0, len(ordered), _NUM_AT_ONCE):
@@ -323,7 +323,7 @@ class Standing:
         told = (gain > 0) & (gain >= STATED_Z * self.apart(some[:, None], rows[able]))
         return np.asarray(told.any(axis=1))
 
-    def _is_beaten(self, some: Index, rows: Index) -> BoolArray:
+    def is_beaten(self, some: Index, rows: Index) -> BoolArray:
         """Whether each of some, which are among other rows, is beaten by one, (len(some),).
 
         By one of its price list that is no more complex, no worse by its median, and better in what
@@ -345,10 +345,10 @@ class Standing:
 
         Args:
             each: Which.
-            near: Of the others, those that stand near the first one, in order.
+            near: Of the others, those that stand near the first one and are not beaten, in order.
             rows: All others.
         """
-        column, near = each[:, None], near[~self._is_beaten(near, rows)]
+        column = each[:, None]
         z_apart = np.exp(STATED_Z * self.apart(column, near))
         better, worse = self._preferred(column, near)
         own = self.objective[near]
