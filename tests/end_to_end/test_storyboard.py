@@ -195,7 +195,7 @@ def test_a_plan_becomes_launch_files(tmp_path: Path, typed: Typed) -> None:
     "question",
     [
         "plan resnet50 --deadline 24h",
-        "plan gpt2 --task infer --latency 50ms --cloud lambda",
+        "plan gpt2 --task infer --latency 50ms",
         f"plan resnet50 --cloud own --facts {_LAB}",
     ],
 )

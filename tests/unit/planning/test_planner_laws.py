@@ -48,7 +48,7 @@ MAX_DEVICES = {
     "llama-3-8b": 16, "mixtral-8x7b": 64, "llama-3-70b": 64, "llama-3.1-405b": 512,
 }  # fmt: skip
 #: One of each kind; the rest of the zoo runs in the slow tests.
-CORE = ("bert-base", "dcgan", "dlrm", "gpt2", "lstm", "mnist-cnn", "ppo", "unet")
+CORE = ("bert-base", "gpt2", "dcgan", "dlrm", "ppo", "lstm", "mnist-cnn")
 
 
 def models(number):
