@@ -1,6 +1,6 @@
 """Laws of the first place, over the whole zoo: toss-ups, draws of the noise, and dominance.
 
-Usage: python tools/choice_laws.py [--draws 100] [--only NAME,…] [--as-of DAY] [--out FILE]
+Usage: python tools/choice_laws.py [--draws 1000] [--only NAME,…] [--as-of DAY] [--out FILE]
 Each model of the zoo is planned as `plan NAME` plans it. Then every figure is drawn from its own
 interval, with what candidates share drawn once for all, from other random numbers than the rule
 draws. A draw overturns a plan where another offer (a device at a provider) is better by what
@@ -79,7 +79,7 @@ class Found:
 def main() -> None:
     """Plan the zoo and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--only", default="")
     parser.add_argument("--as-of", default="2026-11-23")
     parser.add_argument("--out", type=Path)
