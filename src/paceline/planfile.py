@@ -115,6 +115,7 @@ class PlannedPlace:
         instance_type: The provider's name of the machine.
         region: Region of the price.
         is_spot: Whether the interruptible price is meant.
+        term: How it is paid else: ``on-demand``, ``reserved-1y`` or ``reserved-3y``.
         usd_per_hour: Price of all nodes together.
         priced_on: ISO day of that price; None for owned machines.
         source: Where the price was read.
@@ -144,6 +145,7 @@ class PlannedPlace:
     interconnect: str
     network_bytes_per_s: float | None
     interruption_frac_per_month: tuple[float, float] | None
+    term: Literal["on-demand", "reserved-1y", "reserved-3y"] = "on-demand"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,10 @@ CASES: dict[str, dict[str, Case]] = {
             optimizer="sgd", as_of="2026-08-02", why_not="a100", max_devices="8",
             rewrite="frozen=except:dense", device_class="consumer", throughput="900k",
         ),
-        **_all(_PLAN.replace("lambda", "aws"), storage="9TB", egress="9TB"),
+        **_all(
+            _PLAN.replace("lambda", "aws"), storage="9TB", egress="9TB", term="reserved-1y",
+            quota="t4g=1",
+        ),
         "--confidence": Case(f"{_PLAN} --deadline 11min", "0.9999"),
         "--max-price-age-days": Case(_WIDE, "150"),
         **_all(_HEARD_PLAN, beams="5", sound="10s"),

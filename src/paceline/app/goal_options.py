@@ -51,6 +51,8 @@ class PlanOptions(TypedDict, total=False):
     device: str
     max_devices: str | int
     spot: bool
+    term: str
+    quota: str
     datacenter: bool
     confidence: str | float
     memory_confidence: str | float

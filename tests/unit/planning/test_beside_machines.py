@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline import plan
-from paceline.errors import InvalidInputError
+from paceline import bill, plan
+from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planning.places.interruption import MONTH_S
 from paceline.planning.places.price import storage_usd_per_byte_month, traffic_out_usd_per_byte
 
@@ -43,3 +43,49 @@ def test_a_provider_whose_charge_is_not_known_is_left_out_and_named() -> None:
 def test_a_service_has_no_end_at_which_something_is_taken_out() -> None:
     with pytest.raises(InvalidInputError, match="--egress"):
         plan("llama-3-8b", task="infer", rps=2, egress="1GB")
+
+
+@pytest.mark.parametrize("term", ["reserved-1y", "reserved-3y"])
+def test_a_reserved_term_is_paid_whole_as_its_bill_says(term: str) -> None:
+    reserved = first(**PINNED, term=term)
+    billed = bill("aws/p4d.24xlarge", "36h", term=term, as_of=PINNED["as_of"])
+    assert reserved.place.term == term
+    for end in ("low", "mid", "high"):
+        paid = getattr(billed.total_usd, end) * reserved.place.num_nodes
+        assert getattr(reserved.cost_usd, end) == pytest.approx(paid, rel=1e-6)
+
+
+def test_a_service_that_runs_on_costs_less_by_what_the_term_takes_off() -> None:
+    asked = {**PINNED, "task": "infer", "rps": 100}
+    usual, reserved = (first("bert-base", **asked, term=t) for t in ("on-demand", "reserved-1y"))
+    assert reserved.place.usd_per_hour == pytest.approx(0.6 * usual.place.usd_per_hour)
+
+
+def test_a_provider_without_such_a_term_is_left_out_and_named() -> None:
+    found = plan("vgg16", term="reserved-1y", as_of="2026-11-20")
+    assert {choice.place.cloud for choice in found.choices} <= {"aws", "azure", "gcp"}
+    assert any("reserved-1y is not known" in one.reason for one in found.rejected)
+
+
+def test_no_plan_takes_more_devices_than_a_quota_gives() -> None:
+    asked = {"device": "a100", "cloud": "aws,lambda", "as_of": "2026-11-20"}
+    free, held = plan("resnet50", **asked), plan("resnet50", **asked, quota="aws=8,lambda:a100=1")
+    most = {"aws": 8, "lambda": 1}
+    taken = [(c.place.cloud, c.num_devices) for c in held.choices]
+    assert taken
+    assert all(number <= most[cloud] for cloud, number in taken)
+    assert max(c.num_devices for c in free.choices) > 8
+
+
+@pytest.mark.parametrize(
+    "quota", ["nix=4", "nix:a100=4", "aws:nix=4", "aws", "aws=0", "aws=1,aws=2"]
+)
+def test_a_quota_that_counts_nothing_is_refused(quota: str) -> None:
+    with pytest.raises((InvalidInputError, UnknownNameError)) as refused:
+        plan("vgg16", quota=quota)
+    assert refused.value.hint
+
+
+def test_nobody_takes_back_what_is_reserved() -> None:
+    with pytest.raises(InvalidInputError, match="exclude each other"):
+        plan("vgg16", spot=True, term="reserved-1y")

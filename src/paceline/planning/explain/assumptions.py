@@ -276,7 +276,10 @@ def _prices(search: Search) -> str:
     if search.places.is_owned.all():
         return ""
     dates = _days_of_prices(search)
-    kind = "on-demand and spot" if search.goal.allow_spot else "on-demand"
+    term = search.goal.term
+    is_reserved = term != "on-demand"
+    kind = f"{term} (paid whole, used or not)" if is_reserved else term
+    kind += " and spot" if search.goal.allow_spot else ""
     if not dates:
         return f"{kind} prices"
     fresh = plural(len(dates), "price")

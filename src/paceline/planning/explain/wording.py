@@ -30,6 +30,7 @@ def candidate_name(search: Search, row: int) -> str:
     """Who rents out how many of what, such as ``Lambda 8×H100 SXM5 80GB``."""
     place = place_of(search, row)
     spot = " spot" if place.is_spot else ""
+    spot = spot or ("" if place.term == "on-demand" else f" {place.term}")
     num_nodes = int(search.candidates.num_nodes[row])
     nodes = f" in {num_nodes} machines" if num_nodes > 1 else ""
     count = int(search.candidates.num_devices[row])

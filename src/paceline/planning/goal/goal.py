@@ -27,6 +27,7 @@ from paceline.planning.goal.typed import (
     read_kinds,
     read_names,
     read_pins,
+    read_quotas,
     read_spread,
     read_whole,
     typed,
@@ -50,6 +51,10 @@ from paceline.values import dataclass
 
 Objective = Literal["auto", "cost", "time", "balanced", "energy", "performance-per-usd"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+#: How a machine is paid that nobody takes back.
+RentalTerm = Literal["on-demand", "reserved-1y", "reserved-3y"]
+RENTAL_TERMS: tuple[str, ...] = get_args(RentalTerm)
 
 #: Shares of requests, of 100, whose times are told.
 PERCENTILES = (50, 95, 99)
@@ -165,6 +170,18 @@ class Goal:
     allow_spot: bool = typed(
         "spot", "Let interruptible prices compete.", default=False, read=read_flag
     )
+    term: RentalTerm = typed(
+        "term",
+        "How rented machines are paid: on-demand, reserved-1y or reserved-3y; a reserved term is "
+        "paid whole, used or not.",
+        "reserved-1y", default="on-demand", check=known("term", RENTAL_TERMS),
+    )  # fmt: skip
+    quotas: Mapping[str, int] = typed(
+        "quota",
+        "Most devices that you are given, of a cloud, of a device, or of a device at a cloud; "
+        "several with commas.",
+        "aws:h100=16,gcp=8", default=dict, read=read_quotas,
+    )  # fmt: skip
     in_datacenter: bool = typed(
         "datacenter", "Leave out cards whose driver licence forbids data centres.",
         default=False, read=read_flag,
@@ -259,6 +276,11 @@ class Goal:
         compilers = known("compiler", get_args(Compiler))
         compilers("compiler", _with_pin(self.compilers, self.pins, "compiler"))
         check_rewrite(self.rewrite)
+        if self.allow_spot and self.term != "on-demand":
+            raise InvalidInputError(
+                f"--spot and --term {self.term} exclude each other",
+                hint="a machine that is reserved is not taken back: leave one of them out",
+            )
         if self.framework is not None:
             loop_of(self.framework)
             release_in(self.framework)

@@ -224,6 +224,29 @@ def read_chance(text: str) -> float:
     return chance / 100 if text.strip().endswith("%") else chance
 
 
+def read_quotas(text: str) -> dict[str, int]:
+    """``PLACE=DEVICES`` pairs with commas between; a place is a cloud, a device, or both.
+
+    Raises:
+        InvalidInputError: One has no number, no whole one above zero, or is given twice.
+
+    >>> read_quotas("aws:h100=16,gcp=8")
+    {'aws:h100': 16, 'gcp': 8}
+    """
+    pairs = [part.partition("=") for part in read_names(text)]
+    names = [name.strip().lower() for name, _, _ in pairs]
+    refuse_twice("--quota", names)
+    for name, _, number in pairs:
+        if not name.strip() or not number.strip():
+            raise InvalidInputError(
+                f"`{name or number}` is no quota", hint="write --quota aws:h100=16"
+            )
+    counts = [read_whole(number.strip()) for _, _, number in pairs]
+    for name, count in zip(names, counts, strict=True):
+        above_zero(f"quota of {name}", count)
+    return dict(zip(names, counts, strict=True))
+
+
 def read_pins(text: str) -> dict[str, str]:
     """``KEY=VALUE`` pairs with commas between.
 

@@ -51,7 +51,7 @@ class PlaceTable:
         is_joined: Whether it is two machines that share every batch.
         setup_s: Paid time before work begins; none on an owned machine.
         granularity_s: Paid time is rounded up to a multiple of it.
-        minimum_s: Least paid time.
+        minimum_s: Least paid time: of a reserved term the whole of it.
         price_log_sigma: Standard deviation of log price, from its age.
         interruption_frac_per_month: Chance that one machine is taken back; 0 on demand.
         wait_s: Unpaid wait for a new machine after that.
@@ -176,7 +176,7 @@ def place_table(
         is_joined=np.array([bool(p.parts) for p in places], dtype=bool),
         setup_s=column([0.0 if p.is_owned else setup_s for p in places]),
         granularity_s=column([t.granularity_s for t in terms]),
-        minimum_s=column([t.minimum_s for t in terms]),
+        minimum_s=column([max(t.minimum_s, t.commitment_s) for t in terms]),
         price_log_sigma=column([t.price_log_sigma for t in terms]),
         interruption_frac_per_month=column([t.interruption_frac_per_month[1] for t in terms]),
         wait_s=column([t.wait_s for t in terms]),
@@ -232,4 +232,4 @@ def place_terms(place: Place, *, today: date) -> RentalTerms:
     """How the time of a place is paid; a place without a price is paid by the second."""
     if place.is_owned or place.usd_per_hour is None:
         return RentalTerms(term="on-demand", usd_per_hour=place.usd_per_hour or 0.0)
-    return rental_terms(place.offer, term="spot" if place.is_spot else "on-demand", today=today)
+    return rental_terms(place.offer, term="spot" if place.is_spot else place.term, today=today)

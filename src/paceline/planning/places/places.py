@@ -18,7 +18,7 @@ from paceline.catalog.offer_links import offer_links
 from paceline.catalog.past import known_on
 from paceline.errors import UnknownNameError
 from paceline.planfile import PlannedStack
-from paceline.planning.goal.goal import Goal
+from paceline.planning.goal.goal import Goal, RentalTerm
 from paceline.planning.goal.providers import is_trusted
 from paceline.planning.places.own_machines import (
     OWN,
@@ -27,7 +27,12 @@ from paceline.planning.places.own_machines import (
     offered_device,
     owned_offers,
 )
-from paceline.planning.places.price import storage_usd_per_byte_month, traffic_out_usd_per_byte
+from paceline.planning.places.price import (
+    reserved_discount_frac,
+    storage_usd_per_byte_month,
+    traffic_out_usd_per_byte,
+)
+from paceline.planning.places.quotas import Quotas
 from paceline.planning.places.regions import begins, is_accepted, is_sold_in, offered_in
 from paceline.planning.places.support import platform_of
 from paceline.stack.devices import newest_stack, why_unsupported
@@ -51,12 +56,13 @@ class Place:
         stack: The newest software with kernels for it.
         links: Between devices, nodes, and host and device.
         is_spot: Whether the interruptible price is meant.
+        term: How it is paid where it is not interruptible.
         usd_per_hour: Price of one machine; None if unknown.
         priced_on: Day of that price; None if undated.
         price_state: Whether the price may be ranked.
         price_remark: Why not, in words; empty if it may.
         is_owned: Whether it is the user's own machine, which costs its electricity.
-        num_machines: How many of the user's own there are; None where more can be rented.
+        num_machines: How many of the user's own there are, or may be rented; None without a limit.
         num_idle: Devices of an own machine that the job leaves free.
         scheduler: Who gives own machines jobs, ``slurm`` or ``kubernetes``; else empty.
         parts: Two machines that share every batch, of which this place is made; else empty.
@@ -73,6 +79,7 @@ class Place:
     price_remark: str
     is_owned: bool = False
     num_machines: int | None = None
+    term: RentalTerm = "on-demand"
     num_idle: int = 0
     scheduler: str = ""
     parts: tuple[Place, ...] = ()
@@ -111,27 +118,30 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
     """Go through the offers once.
 
     Raises:
-        UnknownNameError: A device, offer, vendor, cloud or region of the goal is not in the
-            catalogue.
+        UnknownNameError: A device, offer, vendor, cloud, region or quota of the goal is not in
+            the catalogue.
     """
     catalog = known_on(catalog, today)
     devices = {device.name: device for device in catalog.devices}
     wanted = {d.name for name in _device_names(goal) for d in find_devices(catalog, name)}
     _check_filters(catalog, goal)
     _check_pinned_offer(catalog, goal)
-    support = _Support(goal)
+    support, quotas = _Support(goal), Quotas.of(catalog, goal)
     places: list[Place] = []
     rejections: list[Rejection] = []
     for seen in catalog.offers:
         offer = offered_in(seen, goal.regions)
         device = _device_of(offer, devices)
+        num_machines = quotas.num_machines(offer)
         rejection = _filtered(offer, device, goal, wanted) or _unusable(
             offer, device, support, today, is_pinned="offer" in goal.pins
         )
+        if rejection is None and num_machines == 0:
+            rejection = _reject(offer, "filtered", "excluded by --quota")
         if rejection is not None:
             rejections.append(rejection)
         elif device is not None:
-            places.extend(_places_of(catalog, offer, device, support, goal, today))
+            places.extend(_places_of(catalog, offer, device, support, goal, today, num_machines))
     for owned in owned_offers(catalog, today=today):
         device = _device_of(owned.offer, devices)
         rejection = _filtered(owned.offer, device, goal, wanted) or _unusable(
@@ -268,6 +278,9 @@ def _uncharged(offer: Offer, goal: Goal) -> Rejection | None:
     ):
         if size is not None and charge(offer.cloud) is None:
             return _reject(offer, "unknown charge", f"what it charges for {what} is not known")
+    is_reserved = goal.term != "on-demand" and offer.cloud != OWN
+    if is_reserved and reserved_discount_frac(offer.cloud, goal.term) is None:
+        return _reject(offer, "unknown charge", f"what it takes for {goal.term} is not known")
     return None
 
 
@@ -313,11 +326,12 @@ def _unusable(
 
 
 def _places_of(
-    catalog: Catalog, offer: Offer, device: Device, support: _Support, goal: Goal, today: date
-) -> Iterable[Place]:
+    catalog: Catalog, offer: Offer, device: Device, support: _Support, goal: Goal, today: date,
+    num_machines: int | None,
+) -> Iterable[Place]:  # fmt: skip
     stack = support.of(device)[0]
     assert stack is not None
-    prices = [(offer, False)]
+    prices = [(_at_term(offer, goal.term), False)]
     if goal.allow_spot and offer.spot_usd_per_hour is not None:
         prices.append((_at_spot_price(offer), True))
     for priced, is_spot in prices:
@@ -332,7 +346,16 @@ def _places_of(
             priced_on=priced.priced_on,
             price_state=state,
             price_remark=remark,
+            num_machines=num_machines,
+            term="on-demand" if is_spot else goal.term,
         )
+
+
+def _at_term(offer: Offer, term: RentalTerm) -> Offer:
+    frac = None if term == "on-demand" else reserved_discount_frac(offer.cloud, term)
+    if frac is None or offer.usd_per_hour is None:
+        return offer
+    return replace(offer, usd_per_hour=offer.usd_per_hour * (1.0 - frac))
 
 
 def _at_spot_price(offer: Offer) -> Offer:

@@ -197,6 +197,13 @@ def rental_terms(
     )
 
 
+def reserved_discount_frac(cloud: str, term: Term) -> float | None:
+    """What a provider takes off for a term that is paid whole; None where that is not known."""
+    row = _billing_rows().get(cloud, {})
+    discount = row.get(f"{term.replace('-', '_')}_discount_frac", "")
+    return float(discount) if discount else None
+
+
 def _seen(
     offer: Offer, term: Term, row: dict[str, str], *, today: date, region: str
 ) -> tuple[float, float, tuple[str, ...]]:
@@ -288,9 +295,7 @@ def _price(
     on_demand = _known(offer.usd_per_hour, offer, "on-demand")
     if term == "on-demand":
         return on_demand, offer.priced_on, ()
-    years = term.removeprefix("reserved-")
-    discount = row.get(f"reserved_{years}_discount_frac", "")
-    frac = _known(float(discount) if discount else None, offer, term)
+    frac = _known(reserved_discount_frac(offer.cloud, term), offer, term)
     note = f"{term}: {format_percent(frac)} below on-demand over the whole term ({row['source']})"
     return on_demand * (1 - frac), offer.priced_on, (note,)
 

@@ -223,6 +223,7 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
         instance_type=offer.instance_type,
         region=offer.region,
         is_spot=place.is_spot,
+        term=place.term,
         usd_per_hour=float(search.evaluation.usd_per_hour[row]),
         priced_on=place.priced_on.isoformat() if place.priced_on else None,
         source=offer.source.text,

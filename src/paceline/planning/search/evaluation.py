@@ -115,6 +115,11 @@ def evaluate(
     paid_usd = bill.billed_s * usd_per_hour / HOUR_S + kept_usd
     cost_usd = paid_usd + taken_out_usd
     usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
+    # What is paid whole costs the same however long the steps take.
+    is_whole = bill.billed_s <= places.minimum_s[candidates.place]
+    cost_log_sigma = np.hypot(
+        np.where(is_whole, 0.0, steps.log_sigma), places.price_log_sigma[candidates.place]
+    )
     pareto_time, pareto_cost = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour,
         steps.per_token_s,
@@ -123,7 +128,7 @@ def evaluate(
         steps=steps,
         starved_s=starved_s,
         efficiency_frac=alone_s / steps.step_s,
-        cost_log_sigma=np.hypot(steps.log_sigma, places.price_log_sigma[candidates.place]),
+        cost_log_sigma=cost_log_sigma,
         samples_per_s=samples_per_s,
         num_steps=num_steps,
         time_s=bill.time_s,
@@ -131,7 +136,7 @@ def evaluate(
         billed_s=bill.billed_s,
         usd_per_hour=usd_per_hour,
         cost_usd=cost_usd,
-        spread_usd=paid_usd * bill.run_s / bill.time_s,
+        spread_usd=np.where(is_whole, paid_usd, paid_usd * bill.run_s / bill.time_s),
         beside_usd=kept_usd + taken_out_usd,
         usd_per_million=usd_per_million,
         energy_j_per_sample=_energy_j_per_sample(candidates, places, forecast, amount),

@@ -64,7 +64,8 @@ def with_joined(found: PlaceSearch, catalog: Catalog, question: Question) -> Pla
 def _can_be_joined(place: Place) -> bool:
     """A machine of the user's own, with device memory of a known size: shares must fit into it."""
     has_room = place.device.kind != "cpu" and place.device.capacity_bytes is not None
-    return place.num_machines == 1 and not place.num_idle and has_room
+    is_one = place.is_owned and place.num_machines == 1
+    return is_one and not place.num_idle and has_room
 
 
 def _joined(first: Place, second: Place, link: Link, *, share_box: bool) -> Place:

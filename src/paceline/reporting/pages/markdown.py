@@ -139,7 +139,7 @@ def _price_table(choices: Sequence[PlannedChoice]) -> Table:
         (
             place.offer,
             place.region or ABSENT,
-            "spot" if place.is_spot else "on demand",
+            "spot" if place.is_spot else place.term.replace("on-demand", "on demand"),
             format_usd(place.usd_per_hour / place.num_nodes),
             place.priced_on or ABSENT,
             place.source or ABSENT,

@@ -122,6 +122,7 @@ def place_name(place: PlannedPlace) -> str:
     """Who rents out how many of what, such as ``Lambda 8×H100 SXM5 80GB spot``."""
     count = place.devices_per_node * place.num_nodes
     spot = " spot" if place.is_spot else ""
+    spot = spot or ("" if place.term == "on-demand" else f" {place.term}")
     nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
     device = short_name(place.device)
     devices = device if " + " in device else f"{count:g}×{device}"
