@@ -133,10 +133,10 @@ SAME: dict[str, tuple[str, Callable[[], object]]] = {
         ),
     ),
     "lifecycle": (
-        f"lifecycle {EXAMPLES / 'lifecycle.yaml'} --as-of {DAY}",
-        lambda: paceline.lifecycle(EXAMPLES / "lifecycle.yaml", as_of=DAY),
+        f"lifecycle life.yaml --as-of {DAY}",
+        lambda: paceline.lifecycle(Path("life.yaml"), as_of=DAY),
     ),
-    "pool": (f"pool {EXAMPLES / 'pool.yaml'}", lambda: paceline.pool(EXAMPLES / "pool.yaml")),
+    "pool": ("pool pool.yaml", lambda: paceline.pool(Path("pool.yaml"))),
     "feed": (
         "feed imagenet --cores 16 --rate 1200 --devices 8",
         lambda: paceline.feed("imagenet", cores=16, rate=1200, devices=8),
@@ -170,6 +170,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PACELINE_STACKS", str(tmp_path / "stacks"))
     own_machine(tmp_path)
+    phases = (EXAMPLES / "lifecycle.yaml").read_text().replace("machines/", f"{EXAMPLES}/machines/")
+    (tmp_path / "life.yaml").write_text(f"goal: {{cloud: 'lambda,own'}}\n{phases}")
+    jobs = "jobs: {digits: {model: mnist-cnn, trials: 2}, all digits: {model: mnist-cnn}}"
+    (tmp_path / "pool.yaml").write_text(f"pool: {{a100: 2, rtx 3090: 1}}\n{jobs}\n")
     step = Record(
         kind="step", outcome="ok", recorded_at=f"{DAY}T12:00:00+00:00", source="test",
         workload="resnet18", device_name="a GPU", framework="torch",

@@ -63,9 +63,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     rented = bought.replace("runpod/1x GeForce RTX 4090", "campus/x1-4")
     (folder / "own_purchases.toml").write_text(rented)
     phases = (scenarios / "lifecycle.yaml").read_text().partition("serve:")[0]
-    (folder / "lifecycle.yaml").write_text(phases.replace("machines/", f"{scenarios}/machines/"))
-    shared = (scenarios / "pool.yaml").read_text().replace("a100:", "Acme X1 80GB:")
-    (folder / "own_pool.yaml").write_text(shared)
+    phases = phases.replace("machines/", f"{scenarios}/machines/")
+    (folder / "lifecycle.yaml").write_text(f"goal: {{max-devices: 1}}\n{phases}")
+    jobs = "jobs: {digits: {model: mnist-cnn, trials: 2}, all digits: {model: mnist-cnn}}"
+    for name, device in (("pool", "a100"), ("own_pool", "Acme X1 80GB")):
+        (folder / f"{name}.yaml").write_text(f"pool: {{{device}: 2, rtx 3090: 1}}\n{jobs}\n")
     heads, rows = "arrival_s,prompt_tokens,output_tokens\n", ("0,100,20\n", "1,300,40\n")
     (folder / "arrivals.csv").write_text(heads + "".join(rows))
     tower = "machines: [{name: tower, power_supply_w: 1600, num_free_slots: 4}]"
@@ -87,7 +89,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "no_python": str(folder / "no-such-python"),
         "lab": str(ROOT / "docs/how-to/examples/lab.toml"),
         "purchases": str(scenarios / "purchases.toml"),
-        "pool": str(scenarios / "pool.yaml"),
         "empty": str(folder / "empty"),
         "quotes": str(ROOT / "tests/unit/catalog/feeds/skypilot_nebius.csv"),
     }

@@ -29,6 +29,9 @@ def test_the_table_has_a_row_per_phase_and_their_sum(capsys: pytest.CaptureFixtu
 def test_the_data_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lifecycle", str(EXAMPLE), *DAY, "--json"]) == 0
     split = json.loads(capsys.readouterr().out)["split"]
+    clouds = [one["choice"]["place"]["cloud"] for one in split["phases"]]
+    assert clouds[0] == "own"
+    assert "own" not in clouds[1:]
     parts = [one["machines_usd"]["mid"] + one["moving_usd"] for one in split["phases"]]
     assert split["total_usd"]["mid"] == pytest.approx(sum(parts))
 

@@ -280,12 +280,3 @@ def test_a_phase_s_own_goal_goes_before_the_common_one() -> None:
     assert develop.goal.clouds == (*CLOUDS, "own")
     with pytest.raises(InvalidInputError):
         Dataset(size_bytes=1.0, at="own", bytes_per_s=1.0, usd_per_byte_out=-1.0)
-
-
-def test_the_example_develops_on_the_workstation_and_rents_the_rest() -> None:
-    path = EXAMPLES / "lifecycle.yaml"
-    stated = read_lifecycle(path)
-    found = answered(stated, path.parent / str(stated.facts))
-    clouds = [one.choice.place.cloud for one in found.split.phases]
-    assert clouds[0] == "own"
-    assert "own" not in clouds[1:]

@@ -55,7 +55,7 @@ def best(offers, **goal):
     facts = replace(load_catalog(), offers=tuple(offers))
     try:
         plan = make_plan(
-            workload(), Goal(**{"max_devices": 16, **goal}), Work(), facts, today=TODAY,
+            workload(), Goal(**{"max_devices": 8, **goal}), Work(), facts, today=TODAY,
             options=OPTIONS,
         )  # fmt: skip
     except NoOfferError:
