@@ -22,6 +22,9 @@ from paceline.prediction.prediction import Bound
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.values import dataclass
 
+#: Communication that adds more than this share of a step is what holds it back.
+_COMMUNICATION_BOUND_FRAC = 0.2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Steps:
@@ -239,8 +242,14 @@ class Steps:
         )
 
     def bound_word(self, row: int = 0) -> str:
-        """What holds a row's microbatch back."""
+        """What holds a row back, as a word: what ranks exchange, or what bounds a microbatch."""
+        if self.waits_for_ranks(row):
+            return "communication"
         return Bound(int(self.bound[row])).name.lower()
+
+    def waits_for_ranks(self, row: int) -> bool:
+        """Whether communication that nothing hides is what holds a row back."""
+        return bool(self.lost_s[row] > _COMMUNICATION_BOUND_FRAC * self.step_s[row])
 
     def with_spread(self, log_sigma: FloatArray, alone: Steps | None = None) -> Steps:
         """The same, with the interval of a log-normal step time.

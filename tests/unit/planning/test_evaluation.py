@@ -25,6 +25,8 @@ from paceline.planning.search.evaluation import (
     evaluate,
     objective_name,
 )
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.kernels.power import idle_power_w
 
 RULE = BatchRule(
     shards_freely=True,
@@ -59,6 +61,21 @@ def test_one_device_takes_its_forecast_to_the_bit():
         assert figures.num_steps[row] == 3 * math.ceil(1000 / batch)
         assert figures.time_s[row] == figures.num_steps[row] * step
         assert figures.cost_usd[row] == math.ceil(round(figures.time_s[row], 9)) / 3600.0
+
+
+def test_energy_is_that_of_the_batches_and_of_waiting_for_the_rest_of_the_step():
+    """One device waits for nothing; of several, what their step takes longer is drawn idle."""
+    candidates, made, figures = evaluated()
+    cell = (candidates.configuration, np.zeros(len(candidates), int), candidates.batch)
+    num_batches = candidates.global_batch / made.batch[candidates.batch]
+    busy_j = num_batches * made.steps.energy_j[cell] / candidates.global_batch
+    whole_s = candidates.num_devices * figures.steps.step_s
+    waiting_s = whole_s - num_batches * made.steps.step_s[cell]
+    idle_w = idle_power_w(made_places().tdp_w[candidates.place], builtin_calibration())
+    added_j = waiting_s * idle_w / candidates.global_batch
+    assert figures.energy_j_per_sample == pytest.approx(busy_j + added_j)
+    assert (added_j[candidates.num_devices > 1] >= 0).all()
+    assert added_j[candidates.num_devices == 1] == pytest.approx(0.0, abs=1e-9)
 
 
 @given(st.integers(1, 10**9), st.integers(1, 100_000), st.integers(1, 300))

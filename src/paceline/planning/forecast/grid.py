@@ -47,6 +47,7 @@ from paceline.planning.places.configurations import (
     why_unusable,
 )
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.kernels.power import idle_power_w
 from paceline.simulation.held_memory import held_memory
 from paceline.simulation.memory_kinds import live_bytes
 from paceline.simulation.simulator import simulate
@@ -433,7 +434,7 @@ def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
     rate = float(grid.samples_per_s[row])
     alone_s = step.mid - float(steps.exposed_s[row] + steps.tensor_s[row])
     is_inference = asked.workload.task == "infer"
-    batch_j = float(steps.energy_j[row]) * cell.tensor_degree
+    batch_j = (float(steps.energy_j[row]) + _waiting_j(grid, row)) * cell.tensor_degree
     energy_j = _known(batch_j / (cell.batch_per_device * asked.samples_per_item))
     return replace(
         cell,
@@ -449,6 +450,15 @@ def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
         energy_j_per_sample=energy_j,
         energy_interval_j_per_sample=energy_interval_of(energy_j, log_sigma),
     )
+
+
+def _waiting_j(grid: _Grid, row: int) -> float:
+    """What a device draws while it waits for others; nothing where it waits for none."""
+    place, _, _ = np.unravel_index(row, grid.asked.shape)
+    lost_s, tdp_w = float(grid.steps.lost_s[row]), grid.asked.places[int(place)].device.tdp_w
+    if not lost_s > 0.0:
+        return 0.0
+    return lost_s * float(idle_power_w(np.nan if tdp_w is None else tdp_w, builtin_calibration()))
 
 
 def _mfu_frac(grid: _Grid, row: int, step_s: float) -> float | None:

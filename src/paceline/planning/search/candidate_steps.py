@@ -33,6 +33,7 @@ def figures(ground: SearchContext, candidates: CandidateTable, steps: Steps) -> 
         question.job.amount,
         _checkpointing(ground.forecast, question.options),
         NO_OVERHEADS if question.goal.is_ideal else usual_overheads(question.workload),
+        question.calibration,
     )
 
 

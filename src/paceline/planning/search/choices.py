@@ -30,9 +30,6 @@ from paceline.simulation.held_memory import held_interval
 from paceline.simulation.job import Job, usual_habits
 from paceline.simulation.queue.figures import ServiceFigures
 
-#: Communication that adds more than this share of a step is what holds it back.
-_COMMUNICATION_BOUND_FRAC = 0.2
-
 
 def planned_choice(search: Search, row: int) -> PlannedChoice:
     """The choice at a row of the candidate table with all its figures and intervals.
@@ -245,10 +242,9 @@ def step_interval(search: Search, row: int) -> Interval:
 
 def bound_word(search: Search, row: int) -> str:
     """What holds a candidate back, as a word."""
-    step, exposed = search.evaluation.steps.step_s[row], search.evaluation.steps.lost_s[row]
     if search.evaluation.starved_s[row] > 0:
         return "input"
-    if exposed > _COMMUNICATION_BOUND_FRAC * step:
+    if search.evaluation.steps.waits_for_ranks(row):
         return "communication"
     return Bound(int(search.forecast.steps.bound[cell_of(search, row)])).name.lower()
 
@@ -344,11 +340,10 @@ def _chance_of(search: Search, row: int, options: tuple[str, ...]) -> float | No
 
 
 def _mean_power_w(search: Search, row: int) -> float | None:
-    cell = cell_of(search, row)
     if place_of(search, row).parts:
         return None
-    per_device = float(search.forecast.steps.energy_j[cell] / search.forecast.steps.step_s[cell])
-    return _known(per_device * int(search.candidates.num_devices[row]))
+    evaluation = search.evaluation
+    return _known(float(evaluation.energy_j_per_sample[row] * evaluation.samples_per_s[row]))
 
 
 def _known(value: float) -> float | None:

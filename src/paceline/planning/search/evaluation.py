@@ -24,6 +24,8 @@ from paceline.planning.places.interruption import (
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
 from paceline.planning.places.whole_job import NO_OVERHEADS, Overheads
 from paceline.planning.search.candidates import CandidateTable
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.kernels.power import idle_power_w
 from paceline.prediction.uncertainty.normal import normal_quantile
 from paceline.shipped import shipped_rows
 from paceline.units import HOUR_S
@@ -91,6 +93,7 @@ def evaluate(
     amount: Amount,
     checkpointing: Checkpointing = _NO_CHECKPOINT,
     overheads: Overheads = NO_OVERHEADS,
+    calibration: Calibration | None = None,
 ) -> Evaluation:
     """Turn steps into time, money and energy.
 
@@ -102,7 +105,9 @@ def evaluate(
         amount: The work.
         checkpointing: What saving on one machine and restarting costs.
         overheads: What the job does beside its steps.
+        calibration: Of the power that devices draw; the built-in one if None.
     """
+    calibration = calibration or builtin_calibration()
     starved_s = _starved_s(candidates, places, steps)
     alone_s = np.where(np.isfinite(steps.step_s), steps.step_s - steps.lost_s, 0.0)
     steps = _waiting(steps, alone_s, starved_s)
@@ -139,7 +144,14 @@ def evaluate(
         spread_usd=np.where(is_whole, paid_usd, paid_usd * bill.run_s / bill.time_s),
         beside_usd=kept_usd + taken_out_usd,
         usd_per_million=usd_per_million,
-        energy_j_per_sample=_energy_j_per_sample(candidates, places, forecast, amount),
+        energy_j_per_sample=_energy_j_per_sample(
+            candidates,
+            places,
+            forecast,
+            amount,
+            steps.step_s,
+            idle_power_w(places.tdp_w, calibration),
+        ),
         power_w=candidates.num_devices * places.tdp_w[candidates.place],
         heat_w=candidates.num_nodes * places.heat_w[candidates.place],
         pareto_time=pareto_time,
@@ -164,13 +176,23 @@ def _waiting(steps: Steps, alone_s: FloatArray, starved_s: FloatArray) -> Steps:
 
 
 def _energy_j_per_sample(
-    candidates: CandidateTable, places: PlaceTable, forecast: Forecast, amount: Amount
-) -> FloatArray:
-    """Energy of all devices that share a batch; unknown where they are of two kinds."""
-    cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
-    degree = forecast.tensor_degree[candidates.configuration]
-    energy_j = np.where(places.is_joined[candidates.place], np.nan, forecast.steps.energy_j[cell])
-    return np.asarray(energy_j * degree / (forecast.batch[cell[2]] * amount.samples_per_item))
+    candidates: CandidateTable, places: PlaceTable, forecast: Forecast, amount: Amount,
+    step_s: FloatArray, idle_w: FloatArray,
+) -> FloatArray:  # fmt: skip
+    """Energy of all devices over a whole step, per sample; unknown where they are of two kinds.
+
+    Devices work as long as their batches take, and wait for the rest of the step: for one another,
+    for their input, for an update on the host.
+    """
+    place = candidates.place
+    cell = (candidates.configuration, places.device[place], candidates.batch)
+    num_batches = candidates.global_batch / forecast.batch[cell[2]]
+    num_batches = num_batches * forecast.tensor_degree[candidates.configuration]
+    busy_s = num_batches * forecast.steps.step_s[cell]
+    waiting_s = np.maximum(candidates.num_devices * step_s - busy_s, 0.0)
+    energy_j = num_batches * forecast.steps.energy_j[cell] + waiting_s * idle_w[place]
+    per_sample_j = energy_j / (candidates.global_batch * amount.samples_per_item)
+    return np.where(places.is_joined[place], np.nan, per_sample_j)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -153,6 +153,16 @@ def mean_power_w(devices: DeviceTable, use: Use, law: PowerLaw) -> FloatArray:
     return power_w
 
 
+def idle_power_w(tdp_w: npt.ArrayLike, calibration: Calibration) -> FloatArray:
+    """What a board draws while a job on it waits; NaN where the board power is unknown.
+
+    >>> from paceline.prediction.calibration.fitted import builtin_calibration
+    >>> float(idle_power_w(400.0, builtin_calibration()))
+    48.0
+    """
+    return power_law(calibration).idle_frac * np.asarray(tdp_w, dtype=np.float64)
+
+
 def slowdown_under_limit(power_w: float, limit_w: float, calibration: Calibration) -> float:
     """By how many times kernels take longer on a board that is set to draw less.
 

@@ -326,8 +326,10 @@ def _copy_s(
 
 
 def _bound(times: _Times, mid_s: FloatArray) -> npt.NDArray[np.int8]:
-    """Launch where the device idles for over a fifth of the step, else the larger share."""
+    """Launch where the host takes longer than the device, or the device idles for longest."""
     by_device = np.where(
         times.compute_bound_s > times.bandwidth_bound_s, Bound.COMPUTE, Bound.BANDWIDTH
     )
-    return np.where(times.device_s < 0.8 * mid_s, Bound.LAUNCH, by_device).astype(np.int8)
+    most_s = np.maximum(times.compute_bound_s, times.bandwidth_bound_s)
+    held_back = (times.host_s > times.device_s) | (mid_s - times.device_s > most_s)
+    return np.where(held_back, Bound.LAUNCH, by_device).astype(np.int8)
