@@ -90,8 +90,7 @@ CASES: dict[str, dict[str, Case]] = {
             rewrite="frozen=except:dense", device_class="consumer", throughput="900k",
         ),
         **_all(
-            _PLAN.replace("lambda", "aws"), storage="9TB", egress="9TB", term="reserved-1y",
-            quota="t4g=1",
+            _PLAN.replace("lambda", "aws"), storage="9TB", egress="9TB", term="reserved-1y"
         ),
         "--confidence": Case(f"{_PLAN} --deadline 11min", "0.9999"),
         "--max-price-age-days": Case(_WIDE, "150"),
@@ -102,7 +101,8 @@ CASES: dict[str, dict[str, Case]] = {
         **_all(_LLM, spread="1.5", tpot="9ms"),
         "--hour-value": Case(f"{_WIDE} --objective balanced", "5000usd"),
         "--strategies": Case("plan gpt2 --cloud lambda --as-of 2026-11-20", "dp"),
-        **_all(_WIDE, cooling_limit="50W", datacenter=None, spot=None, trust="hyperscaler"),
+        **_all(_WIDE, cooling_limit="50W", datacenter=None, spot=None, trust="hyperscaler",
+               quota="4090=1"),
         **_all(_LLM, rps="20", prompt_tokens="2000", output_tokens="500", concurrency="2",
                latency="9ms", ttft="40ms", prefix_share="0.8",
                adapters="count=8,rank=16", speculate="draft=ngram,tokens=3,acceptance=0.6"),
