@@ -178,8 +178,7 @@ class Goal:
     )  # fmt: skip
     quotas: Mapping[str, int] = typed(
         "quota",
-        "Most devices that you are given, of a cloud, of a device, or of a device at a cloud; "
-        "several with commas.",
+        "Most devices that you are given: of a cloud, of a device, or of a device at a cloud.",
         "aws:h100=16,gcp=8", default=dict, read=read_quotas,
     )  # fmt: skip
     in_datacenter: bool = typed(
