@@ -41,6 +41,8 @@ _UNSETTLED = "lengths, rough"
 #: tables).
 _DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
 _SAID_DECIMAL = "1e9 bytes"
+#: Remarks that a thousand megabytes of PyTorch, which are 2^20 bytes each, were taken for one.
+_THOUSAND_MIB = r"MB(?: as printed)? ?/ ?1000"
 _HEADING = """# Strangers: how far a newcomer may trust the rest
 
 Made by `python -m accuracy_memory.strangers`. Nothing here is judged by its own rows: terms of
@@ -96,15 +98,22 @@ def joined(rows: Path, answers: Path) -> pd.DataFrame:
     told = told[[name for name in told.columns if name not in given.columns]]
     found = given.join(told)
     found["origin"] = found.source.str.partition(":")[0]
-    peak = pd.to_numeric(found.peak_mem_gb, errors="coerce")
-    is_decimal = found.origin.str.contains(_DECIMAL) | found.extra.str.contains(_SAID_DECIMAL)
-    found["measured_bytes"] = peak * np.where(is_decimal, 1e9, 2.0**30)
+    found["measured_bytes"] = measured_bytes(found)
     known = found.memory_mid_bytes.notna() & (found.measured_bytes > 0)
     log_ratio = np.log(found.memory_mid_bytes / found.measured_bytes)
     found["log_ratio"] = log_ratio.where(known)
     found["peaks"] = _known_by(rows)
     found["width_of"] = found.peaks.replace(["lengths", "rough"], _UNSETTLED)
     return found
+
+
+def measured_bytes(rows: pd.DataFrame) -> pd.Series:
+    """The peak of each row in bytes; not a number where it has none."""
+    peak = pd.to_numeric(rows.peak_mem_gb, errors="coerce")
+    is_decimal = rows.origin.str.contains(_DECIMAL) | rows.extra.str.contains(_SAID_DECIMAL)
+    is_thousand = (rows.extra + rows.notes).str.contains(_THOUSAND_MIB)
+    unit = np.where(is_decimal, 1e9, np.where(is_thousand, 1000.0 * 2.0**20, 2.0**30))
+    return peak * unit
 
 
 def _known_by(rows: Path) -> list[str]:

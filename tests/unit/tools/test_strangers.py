@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from accuracy_memory.strangers import Z_80, reliability_lines, spreads
+from accuracy_memory.strangers import Z_80, measured_bytes, reliability_lines, spreads
 
 
 def known_rows(errors: dict[str, list[float]]) -> pd.DataFrame:
@@ -37,3 +37,17 @@ def test_a_chance_is_held_against_what_ran() -> None:
     )
     _, _, *lines = reliability_lines(rows)
     assert lines == ["| 0% to 10% | 2 | 0% | 50% |", "| 99% to 100% | 1 | 100% | 100% |"]
+
+
+def test_a_gigabyte_is_as_large_as_its_source_makes_it() -> None:
+    """2^30 bytes, 10^9 where a source says so, and a thousand of PyTorch's megabytes."""
+    rows = pd.DataFrame(
+        {
+            "origin": ["huggingface/peft", "FlagOpen/FlagPerf", "a", "b"],
+            "peak_mem_gb": ["2"] * 4,
+            "extra": ["", "", "memory_kind=reserved, 1e9 bytes", ""],
+            "notes": ["", "", "", "README; MB as printed / 1000"],
+        }
+    )
+    found = measured_bytes(rows).tolist()
+    assert found == [2.0 * one for one in (2.0**30, 1e9, 1e9, 1000.0 * 2.0**20)]
