@@ -16,6 +16,10 @@ from paceline.stack.engines import USUAL_LOOP, EngineProfile, find_engine, is_en
 from paceline.stack.releases import release_year, shipped_release_dates
 from paceline.values import dataclass
 
+#: What stands between a name and its release.
+_BEFORE_RELEASE = re.compile(r"\s*(?::|==)\s*(?=v?\d)")
+#: A release, and what stands before it.
+_RELEASE = re.compile(r"[\s:=]*v?\d[\w.]*")
 #: Year of a release that nobody names.
 _NEWEST = float("inf")
 
@@ -53,17 +57,29 @@ def trainer_of(framework: str, *, trains_all: bool) -> Trainer:
     >>> trainer_of("PyTorch", trains_all=True)
     Trainer(name='another trainer', settings='', dropout=0, reports='', prepares=False)
     """
-    for row in shipped_rows("stack", "trainers.csv"):
-        fits = re.fullmatch(row["pattern"], framework, re.IGNORECASE)
-        if fits and (not row["needs"] or trains_all):
-            return Trainer(
-                name=row["name"],
-                settings=row["settings"],
-                dropout=float(row["dropout"] or 0),
-                reports=row["reports"],
-                prepares=row["prepares"] == "yes",
-            )
+    if (row := _row_of(framework, trains_all=trains_all)) is not None:
+        return Trainer(
+            name=row["name"],
+            settings=row["settings"],
+            dropout=float(row["dropout"] or 0),
+            reports=row["reports"],
+            prepares=row["prepares"] == "yes",
+        )
     return Trainer(name="another trainer", settings="")
+
+
+def _row_of(framework: str, *, trains_all: bool) -> dict[str, str] | None:
+    """The row of a trainer; its release may follow a colon, a space or nothing."""
+    written = _BEFORE_RELEASE.sub(" ", framework)
+    return next(
+        (
+            row
+            for row in shipped_rows("stack", "trainers.csv")
+            if (not row["needs"] or trains_all)
+            and re.fullmatch(row["pattern"], written, re.IGNORECASE)
+        ),
+        None,
+    )
 
 
 def builds_hub_models(framework: str) -> bool:
@@ -72,9 +88,8 @@ def builds_hub_models(framework: str) -> bool:
     >>> builds_hub_models("transformers"), builds_hub_models("torchtune")
     (True, False)
     """
-    rows = shipped_rows("stack", "trainers.csv")
-    fits = (row for row in rows if re.fullmatch(row["pattern"], framework, re.IGNORECASE))
-    return next((row["models"] == "hub" for row in fits), False)
+    row = _row_of(framework, trains_all=True)
+    return row is not None and row["models"] == "hub"
 
 
 def loop_of(framework: str) -> EngineProfile:
@@ -162,14 +177,20 @@ def usual_settings(
 def release_in(framework: str) -> str:
     """The release that a name states, as ``name==release``; empty where it states none.
 
+    Releases of trainers have habits of their own, and no date.
+
     Raises:
-        UnknownNameError: One that has no date.
+        UnknownNameError: One that has neither.
     """
     if not re.search(r"\d\.\d", framework) or loop_of(framework).serves:
         return ""
     dates = shipped_release_dates()
     if named := dates.named_in(framework):
         return named[0]
+    if _row_of(framework, trains_all=True) is not _row_of(
+        _RELEASE.sub("", framework), trains_all=True
+    ):
+        return ""
     base = loop_of(framework).framework
     known = [name for name in dates.years if name.startswith(base)]
     raise UnknownNameError.from_name("release", framework, known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.errors import UnknownNameError
 from paceline.planning.goal.rewrites import with_usual
 from paceline.stack.trainers import usual_settings
 
@@ -52,3 +53,21 @@ def test_what_waits_on_the_host_goes_with_a_trainers_own_way_to_recompute() -> N
     assert keeps("lora_rank=8")
     assert not keeps("lora_rank=8,checkpointing=none")
     assert not keeps("lora_rank=8", "checkpointing")
+
+
+@pytest.mark.parametrize(
+    ("framework", "loss"),
+    [
+        ("transformers:4.44", "shifted"), ("transformers==4.47.1", "wide-shifted"),
+        ("transformers:4.57", "wide"), ("transformers:5.2", "wide"), ("transformers", "wide"),
+        ("ms-swift:2.6", "shifted"), ("unsloth:2024.1", "fused"), ("unsloth:2026.1.1", "chunked"),
+    ],
+)  # fmt: skip
+def test_a_trainer_has_releases(framework: str, loss: str) -> None:
+    assert usual_settings(framework, is_training=True, trains_all=False)["loss"] == loss
+
+
+@pytest.mark.parametrize("framework", ["transformers:99.1", "torchtune:9.9", "unsloth:2019.1"])
+def test_a_release_that_nobody_knows_is_none_by_default(framework: str) -> None:
+    with pytest.raises(UnknownNameError):
+        usual_settings(framework, is_training=True, trains_all=False)
