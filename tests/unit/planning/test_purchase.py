@@ -150,6 +150,16 @@ def test_a_module_without_a_slot_is_priced_with_its_server() -> None:
     assert judge_purchase(stated, CATALOG).result.own_usd > 4e5
 
 
+def test_a_server_without_a_price_costs_its_boards_and_what_a_known_one_has_beside_them() -> None:
+    facts = {fact.item: fact for fact in ownership_facts()}
+    known, board = facts["8x H100 node CapEx"], facts["H100 GPU (street)"]
+    bought = purchase_of_devices("16x h200", CATALOG, today=date(2026, 11, 20))
+    one = facts[bought.system]
+    assert one.value - 8 * facts["H200 GPU (street)"].value == known.value - 8 * board.value > 0
+    assert judge_purchase(bought, CATALOG).result.own_usd > 2 * one.value
+    assert all(name in one.source for name in (known.item, "boards"))
+
+
 def test_no_server_is_bought_in_part() -> None:
     with pytest.raises(MissingFactError, match="server") as refused:
         purchase_of_devices("4x h100 sxm", CATALOG, today=date(2026, 11, 20))

@@ -8,7 +8,8 @@ the months the machine is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import lru_cache
@@ -19,6 +20,9 @@ from paceline.shipped import read_as
 from paceline.values import dataclass
 
 HOURS_PER_MONTH = 365.25 * 24 / 12
+#: Boards of a server, and how rows of prices name a board and such a server.
+_BOARDS = 8
+_BOARD, _SERVER = re.compile(r"(\w+) GPU \(street\)"), re.compile(rf"{_BOARDS}x (\w+) ")
 #: Nothing is planned further ahead than this.
 MAX_MONTHS = 240.0
 
@@ -240,10 +244,47 @@ def sensitivity(
 
 @lru_cache(maxsize=1)
 def ownership_facts() -> tuple[OwnershipFact, ...]:
-    """The shipped figures on owning: prices of systems, electricity, cooling, upkeep."""
-    return tuple(
+    """The shipped figures on owning: prices of systems, electricity, cooling, upkeep.
+
+    With servers of eight boards whose own price nobody published, as what their parts cost.
+    """
+    shipped = tuple(
         read_as(OwnershipFact, row, source=f"{row['source']} ({row['dated'] or 'undated'})")
         for row in read_rows("ownership.csv")
+    )
+    return (*shipped, *_servers_by_parts(shipped))
+
+
+def _servers_by_parts(facts: Sequence[OwnershipFact]) -> Iterator[OwnershipFact]:
+    """Eight boards at their street price, in what the newest known server has beside its own."""
+    boards = {found[1]: fact for fact in facts if (found := _BOARD.fullmatch(fact.item))}
+    servers = {
+        found[1]: fact
+        for fact in sorted(facts, key=lambda fact: fact.dated or date.min)
+        if fact.unit == "usd" and (found := _SERVER.match(fact.item)) and found[1] in boards
+    }
+    for known, server in list(servers.items())[-1:]:
+        rest_usd = server.value - _BOARDS * boards[known].value
+        for model, board in boards.items():
+            if model not in servers:
+                yield _of_parts(model, board, rest_usd, server)
+
+
+def _of_parts(
+    model: str, board: OwnershipFact, rest_usd: float, server: OwnershipFact
+) -> OwnershipFact:
+    low, high = (
+        None if end is None else _BOARDS * end + rest_usd for end in (board.low, board.high)
+    )
+    return replace(
+        board,
+        item=f"{_BOARDS}x {model} server, by its parts",
+        value=_BOARDS * board.value + rest_usd,
+        unit="usd",
+        low=low,
+        high=high,
+        source=f"{_BOARDS} boards: {board.source}; all else as in {server.item}: {server.source}",
+        confidence="low",
     )
 
 
