@@ -119,6 +119,11 @@ def test_a_word_that_takes_no_flag_is_told_so(capsys: pytest.CaptureFixture[str]
     assert "`paceline offers DEVICE`" in capsys.readouterr().err
 
 
+def test_how_many_are_bought_stands_before_their_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["own", "h100", "--count", "8"]) == 2
+    assert "`paceline own '8x NAME'`" in capsys.readouterr().err
+
+
 def test_each_option_of_other_tools_leads_to_one_that_some_verb_has() -> None:
     verbs = build_commands().commands.values()
     flags = {flag for verb in verbs for option in verb.params for flag in option.opts}

@@ -23,8 +23,8 @@ _MOST_VERBS = 3
 #: What says something here, the first that a verb has, and what other tools call it.
 _WORDS_OF_OTHERS = {
     "--device NAME": "gpu d gpu-type accelerator instance-type hardware",
-    "--devices N|--counts N|--max-devices N": "devices counts max-devices gpus num-gpus n-gpus "
-    "nproc-per-node max-gpus world-size num-devices",
+    "--devices N|--counts N|--max-devices N": "devices counts count max-devices gpus num-gpus "
+    "n-gpus nproc-per-node max-gpus world-size num-devices",
     "--pin nodes=N": "num-nodes nnodes nodes",
     "--batch N|--pin batch=N": "batch-size bs per-device-train-batch-size micro-batch-size "
     "max-num-seqs",
@@ -97,7 +97,9 @@ def _without_flag(word: str, context: click.Context | None) -> str:
     """The line to write where a verb takes the value as a word of its own."""
     if context is None:
         return ""
-    arguments = (one.name for one in context.command.params if isinstance(one, click.Argument))
+    arguments = {one.name for one in context.command.params if isinstance(one, click.Argument)}
+    if "what" in arguments and "--devices N" in MEANT.get(word, ()):
+        return f"write it before the device, `{context.command_path} '8x NAME'`"
     line = f"`{context.command_path} {word.upper()}`"
     return f"write it without a flag, {line}" if word in arguments else ""
 
