@@ -88,17 +88,20 @@ def test_a_signal_before_the_wait_is_not_lost(
 
 
 def test_a_command_outlives_its_watcher(tmp_path: Path):
-    code = "import time; print('up', flush=True); time.sleep(1.5); print('done', flush=True)"
-    process = _paceline(tmp_path, sys.executable, "-c", code)
+    told = tmp_path / "told"
+    code = "import os, sys, time\nprint('up', flush=True)\n"
+    code += "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\nprint('done', flush=True)"
+    process = _paceline(tmp_path, sys.executable, "-c", code, str(told))
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
     process.kill()
     assert process.wait(20) == -signal.SIGKILL
     run = find_run(folder=tmp_path)
     assert run.state == "running"
+    told.touch()
     assert process.stdout.readline() == b"done\n"
     process.communicate()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while find_run(folder=tmp_path).is_alive and time.monotonic() < deadline:
         time.sleep(0.05)
     assert find_run(folder=tmp_path).state == "unknown"
