@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -118,19 +119,33 @@ def test_labels_do_not_depend_on_batch_or_mode(asked, tmp_path: Path) -> None:
     assert found[0] == found[1] == found[2]
 
 
-def _killed(request, *, after_writes: int | None = None, after_s: float = 0.0) -> int:
+#: Processes that are forked before any thread is started: those of BLAS do not survive a fork.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.unit.loop.test_infer"])
+
+
+def _killed(
+    request, *, after_writes: int | None = None, after_s: float = 0.0, pause_s: float = 0.0
+) -> int:
     """Run in a process that kills itself; its signal, or 0 if it ended before."""
-    pid = os.fork()
-    if pid == 0:
-        if after_writes is None:
-            threading.Timer(after_s, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-        else:
-            _kill_at(after_writes)
-        try:
-            _infer(request)
-        finally:
-            os._exit(0)
-    return os.WTERMSIG(os.waitpid(pid, 0)[1])
+    given = (request, after_writes, after_s, pause_s)
+    process = _FORKS.Process(target=_infer_until_killed, args=given)
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return -process.exitcode
+
+
+def _infer_until_killed(request, after_writes: int | None, after_s: float, pause_s: float) -> None:
+    if pause_s:
+        write = parts._write
+        parts._write = lambda *a: (time.sleep(pause_s), write(*a))
+    if after_writes is None:
+        threading.Timer(after_s, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    else:
+        _kill_at(after_writes)
+    _infer(request)
+    os._exit(0)
 
 
 def _kill_at(number: int) -> None:
@@ -163,14 +178,13 @@ def test_killed_at_every_write_it_goes_on_without_doubles(asked) -> None:
 
 
 @pytest.mark.slow
-def test_killed_fifty_times_at_any_moment(asked, monkeypatch) -> None:
+def test_killed_fifty_times_at_any_moment(asked) -> None:
     undisturbed = {**asked, "out": asked["out"] + ".whole"}
     _infer(undisturbed)
-    write = parts._write
-    monkeypatch.setattr(parts, "_write", lambda *a: (time.sleep(0.01), write(*a)))
     draw, kills = random.Random(0), 0
     for _ in range(400):
-        kills += _killed(asked, after_s=draw.uniform(0.0, 0.15)) == signal.SIGKILL
+        stop_s = draw.uniform(0.0, 0.15)
+        kills += _killed(asked, after_s=stop_s, pause_s=0.01) == signal.SIGKILL
         if kills == 50:
             break
         if Path(asked["out"]).exists() and not Path(asked["out"] + ".parts").exists():
