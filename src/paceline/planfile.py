@@ -105,6 +105,17 @@ class PlannedStack:
     min_driver: str | None
 
 
+def term_words(*, is_spot: bool, term: str) -> str:
+    """How a machine is paid, as it stands behind its name; empty on demand.
+
+    >>> term_words(is_spot=False, term="reserved-1y")
+    ' reserved-1y'
+    """
+    if is_spot:
+        return " spot"
+    return "" if term == "on-demand" else f" {term}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPlace:
     """Where it runs and at what price.

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from paceline.planfile import term_words
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.chance import chance_words
 from paceline.planning.search.all_candidates import Search
@@ -29,15 +30,14 @@ _MANY_TIMES = 4.0
 def candidate_name(search: Search, row: int) -> str:
     """Who rents out how many of what, such as ``Lambda 8×H100 SXM5 80GB``."""
     place = place_of(search, row)
-    spot = " spot" if place.is_spot else ""
-    spot = spot or ("" if place.term == "on-demand" else f" {place.term}")
+    paid = term_words(is_spot=place.is_spot, term=place.term)
     num_nodes = int(search.candidates.num_nodes[row])
     nodes = f" in {num_nodes} machines" if num_nodes > 1 else ""
     count = int(search.candidates.num_devices[row])
     devices = (
         place.offer.accelerator if place.parts else f"{count}×{counted_name(place.device.name)}"
     )
-    return f"{cloud_title(place.offer.cloud)} {devices}{spot}{nodes}"
+    return f"{cloud_title(place.offer.cloud)} {devices}{paid}{nodes}"
 
 
 def cloud_title(cloud: str) -> str:

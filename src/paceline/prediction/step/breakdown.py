@@ -18,7 +18,7 @@ from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.kernels.unaligned_products import has_narrow_loads
 from paceline.prediction.memory.peak import peak_by_owner_bytes
 from paceline.prediction.prediction import Points
-from paceline.prediction.step.host_dispatch import turns_in_order, waits_of
+from paceline.prediction.step.host_dispatch import num_waits, waits_of
 from paceline.prediction.step.one_pass import predict_pass
 from paceline.prediction.uncertainty.posterior_correction import correction_of
 from paceline.values import dataclass
@@ -142,7 +142,7 @@ def break_down(
         seq=seq,
         num_ops=len(rows.costs.order),
         num_kernels=float(rows.costs.count @ rows.costs.num_kernels),
-        num_waits=_num_waits(lowered, rows.shapes),
+        num_waits=round(float(num_waits(lowered, rows.shapes.dims)[0])),
         waiting_frac=_waiting_frac(lowered, device, points, calibration),
         num_parameters=lowered.num_parameters,
         num_trainable_parameters=lowered.num_trainable_parameters,
@@ -268,13 +268,6 @@ def _limit(rows: _Rows, times: OpTimes, row: int) -> tuple[Limit, float]:
 def _totals(costs: CostTable, shapes: OpShapes, per_launch: npt.NDArray[np.float32]) -> FloatArray:
     total: FloatArray = per_launch[0].astype(np.float64) * shapes.launches[0] * costs.count
     return total
-
-
-def _num_waits(lowered: LoweredPass, shapes: OpShapes) -> int:
-    """How often the host waits in one pass."""
-    turns = turns_in_order(lowered, shapes.dims)[0]
-    waits = waits_of(lowered)
-    return round(float(np.broadcast_to(turns, lowered.costs.order.shape)[waits].sum()))
 
 
 def _by_phase(costs: CostTable, flop: FloatArray) -> dict[str, float]:

@@ -70,6 +70,17 @@ def turns_in_order(lowered: LoweredPass, dims: Array) -> Array:
     return turns
 
 
+def num_waits(lowered: LoweredPass, dims: Array) -> FloatArray:
+    """How often the host waits for the device in one pass, (num_points,) or (1,).
+
+    Arguments are those of `turns_in_order`.
+    """
+    turns = turns_in_order(lowered, dims)
+    each = np.broadcast_to(turns, (len(turns), len(lowered.costs.order)))
+    total: FloatArray = each[:, waits_of(lowered)].sum(axis=-1, dtype=np.float64)
+    return total
+
+
 def host_years(devices: DeviceTable, calibration: Calibration) -> FloatArray:
     """Years from a reference to the architecture of each device, (num_devices,); 0 where unknown.
 

@@ -28,6 +28,7 @@ from paceline.prediction.step.host_dispatch import (
     beyond_queue_s,
     dispatch_s,
     list_transfer_s,
+    num_waits,
     turns_in_order,
     waits_of,
 )
@@ -69,6 +70,7 @@ class _Times:
     host_s: FloatArray
     end_s: FloatArray
     wait_s: FloatArray
+    num_waits: FloatArray
     backward_s: FloatArray
     update_s: FloatArray
     compute_bound_s: FloatArray
@@ -179,6 +181,7 @@ def _times_of(asked: _Question, points: Points) -> _Times:
         host_s=host_s,
         end_s=end_s,
         wait_s=wait_s,
+        num_waits=np.broadcast_to(num_waits(asked.lowered, shapes.dims), busy.shape),
         backward_s=_sum(total[..., backward]),
         update_s=update_s,
         compute_bound_s=compute_s,
@@ -225,19 +228,9 @@ def _timelines(
         return host_s, end_s, np.zeros_like(end_s), update_s
     listing_pn = turns_pn * list_transfer_s(asked.lowered, shapes.dims, asked.calibration)
     waiting_s = waiting_end_s(host_dpn + listing_pn, device_dpn, asked.waits)
-    num_waits = _sum(np.broadcast_to(turns_pn, host_dpn.shape[1:])[:, asked.waits])
-    waiting_s += num_waits * asked.calibration.constant("host_waits", "wait_s")
+    wait_s = asked.calibration.constant("host_waits", "wait_s")
+    waiting_s += num_waits(asked.lowered, shapes.dims) * wait_s
     return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s), update_s
-
-
-def _num_waits(asked: _Question, points: Points) -> FloatArray:
-    """How often the host waits, (P,)."""
-    if not asked.waits.size:
-        return np.zeros(1)
-    turns_pn = turns_in_order(asked.lowered, evaluate_shapes(asked.lowered.costs, points).dims)
-    return _sum(
-        np.broadcast_to(turns_pn, (len(turns_pn), len(asked.host_d1n[0, 0])))[:, asked.waits]
-    )
 
 
 def _num_before_update(lowered: LoweredPass) -> int:
@@ -287,7 +280,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> PassPredicti
         device_s=times.device_s,
         host_s=times.host_s,
         wait_s=times.wait_s,
-        num_waits=np.broadcast_to(_num_waits(asked, points), mid_s.shape),
+        num_waits=times.num_waits,
         copy_s=_copy_s(lowered, devices, points, calibration),
         backward_s=times.backward_s,
         update_s=times.update_s,

@@ -14,6 +14,7 @@ from paceline.planfile import (
     PlannedService,
     PlannedWorkload,
     RejectedChoice,
+    term_words,
 )
 from paceline.planning.explain.reasons import RUNNER_UP, TOSS_UP
 from paceline.planning.explain.wording import cloud_title
@@ -121,12 +122,11 @@ def workload_line(workload: PlannedWorkload) -> str:
 def place_name(place: PlannedPlace) -> str:
     """Who rents out how many of what, such as ``Lambda 8×H100 SXM5 80GB spot``."""
     count = place.devices_per_node * place.num_nodes
-    spot = " spot" if place.is_spot else ""
-    spot = spot or ("" if place.term == "on-demand" else f" {place.term}")
+    paid = term_words(is_spot=place.is_spot, term=place.term)
     nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
     device = short_name(place.device)
     devices = device if " + " in device else f"{count:g}×{device}"
-    return f"{cloud_title(place.cloud)} {devices}{spot}{nodes}"
+    return f"{cloud_title(place.cloud)} {devices}{paid}{nodes}"
 
 
 def machine_name(choice: PlannedChoice) -> str:
