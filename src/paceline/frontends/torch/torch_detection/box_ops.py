@@ -185,6 +185,41 @@ def matched(truth, boxes):
     return index, torch.where(is_best, torch.ones_like(fit), fit)
 
 
+def matched_by_middle(truth, boxes):
+    """The smallest true box around the middle of each box, and whether there is one, each (B, A).
+
+    Source: torchvision, models/detection/fcos.py, `compute_loss` (Tian et al. 2019).
+    """
+    true_middle = (truth[..., :2] + truth[..., 2:]) / 2
+    middle = (boxes[..., :2] + boxes[..., 2:]) / 2
+    sides = boxes[..., 2] - boxes[..., 0]
+    apart = (middle[:, :, None] - true_middle[:, None]).abs().amax(-1)
+    is_match = apart < 1.5 * sides[..., None]
+    x, y = middle[..., None].unbind(2)
+    left, top, right, bottom = truth[:, None].unbind(-1)
+    reach = torch.stack((x - left, y - top, right - x, bottom - y), -1)
+    is_match &= reach.amin(-1) > 0
+    least, most = sides * 4, sides * 8
+    least[:, :1], most[:, -1:] = 0.0, 1e8
+    longest = reach.amax(-1)
+    is_match &= (longest > least[..., None]) & (longest < most[..., None])
+    best, index = (is_match.to(torch.float32) * (1e8 - _areas(truth)[:, None])).max(-1)
+    return index.masked_fill(best < 1e-5, -1), best
+
+
+def fitting(fit, count):
+    """Places (B, count) that fit, which the host counts."""
+    counted(fit > 0.5)
+    return torch.empty((len(fit), count), dtype=torch.int64)
+
+
+def marked(targets, fit, count):
+    """``targets`` (B, A, classes) with a one for each place that fits, which the host counts."""
+    classes = torch.empty((len(fit), count, targets.shape[-1]), dtype=torch.int64)
+    counted(fit >= 0)
+    return targets.scatter(1, classes, 1.0)
+
+
 def _overlaps(truth, boxes):
     """Intersection over union of all pairs, (B, G, A)."""
     corner = torch.maximum(truth[:, :, None, :2], boxes[:, None, :, :2])

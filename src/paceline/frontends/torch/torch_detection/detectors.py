@@ -6,6 +6,7 @@ Standard library and torch only. The networks (backbone, heads) are given; ``tor
 Shapes: as in `box_ops`.
 """
 
+import contextlib
 from collections import namedtuple
 
 import torch
@@ -22,6 +23,10 @@ from torch_tracing.structures import tensors_in
 #: regions: proposals a picture that the heads are taught on; fitting: how many of these have an
 #: object; found: objects at most. None where a network has none.
 Choices = namedtuple("Choices", "before after places regions fitting found")
+
+#: What the host reads of each picture's true boxes: that each has a width.
+#: Source: pytorch/vision, models/detection, ``degenerate_boxes``.
+_CHECKS = 1
 
 
 class Proposer(nn.Module):
@@ -229,11 +234,13 @@ class OneStage(nn.Module):
     """A class and a box of every place: RetinaNet, FCOS and SSD.
 
     ``focus`` is the loss of classes: ``focal`` (Lin et al. 2017), ``centred`` (Tian et al. 2019)
-    or ``mined`` (Liu et al. 2016).
+    or ``mined`` (Liu et al. 2016). ``loss_by_picture`` says whether a focal loss is that of each
+    picture by itself.
     """
 
-    def __init__(self, backbone, head, nums_per_cell, focus, choices):
+    def __init__(self, backbone, head, nums_per_cell, focus, choices, loss_by_picture=True):
         super().__init__()
+        self.loss_by_picture = loss_by_picture
         self.backbone, self.head, self._nums = backbone, head, nums_per_cell
         self._focus, self.choices = focus, choices
 
@@ -250,18 +257,67 @@ class OneStage(nn.Module):
             return box_ops.resized(boxes), scores
 
     def _loss(self, made, places, truth):
-        scores, distances = made["cls_logits"], made["bbox_regression"]
+        losses = {
+            "focal": self._focal_loss, "centred": self._centred_loss, "mined": self._mined_loss,
+        }  # fmt: skip
+        return losses[self._focus](made, places, truth)
+
+    def _focal_loss(self, made, places, truth):
+        """Both losses of each picture by itself; detectron2 makes those of all together."""
         with each_item():
             index, fit = box_ops.matched(truth["boxes"], places)
-            near = box_ops.sampled(fit, truth["boxes"].shape[1])
-        targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), places)
-        ways = [box_ops.picked(one, near) for one in (distances, targets)]
-        losses = {"focal": _focal, "centred": _focal, "mined": _mined}
-        loss = F.smooth_l1_loss(*ways) + losses[self._focus](scores, fit, self.choices.places)
-        if self._focus == "centred":
-            middle = made["bbox_ctrness"][..., 0].gather(1, near)
-            loss = loss + F.binary_cross_entropy_with_logits(middle, torch.ones_like(middle))
-        return loss
+            box_ops.counted(truth["boxes"], _CHECKS)
+        with each_item() if self.loss_by_picture else contextlib.nullcontext():
+            scores = _focal(made["cls_logits"], fit, truth)
+            boxes = self._box_loss(made["bbox_regression"], places, truth, index, fit)
+            return (scores + boxes) / len(fit)
+
+    def _box_loss(self, distances, places, truth, index, fit):
+        near = box_ops.fitting(fit, truth["boxes"].shape[1])
+        true = box_ops.picked(truth["boxes"], index.gather(1, near))
+        places = box_ops.picked(places.expand(len(near), -1, -1), near)
+        targets = box_ops.distances_to(true, places)
+        lost = F.smooth_l1_loss(box_ops.picked(distances, near), targets, reduction="sum")
+        return lost / near.shape[1]
+
+    def _centred_loss(self, made, places, truth):
+        """Source: torchvision, models/detection/fcos.py, `FCOSHead.compute_loss`."""
+        with each_item():
+            box_ops.counted(truth["boxes"], _CHECKS)
+            index, fit = box_ops.matched_by_middle(truth["boxes"], places)
+            labels = truth["labels"].gather(1, index.clamp(min=0))
+            true = box_ops.picked(truth["boxes"], index.clamp(min=0))
+            labels = labels.masked_fill(fit < 0.5, -1)
+        scores, count = made["cls_logits"], truth["boxes"].shape[1]
+        box_ops.counted(labels >= 0)
+        targets = box_ops.marked(torch.zeros_like(scores), labels, count)
+        boxes = box_ops.moved(made["bbox_regression"], places)
+        near = box_ops.fitting(fit, count)
+        loss = _focal_of(scores, targets) + _overlap_loss(
+            box_ops.picked(boxes, near), box_ops.picked(true, near)
+        )
+        sides = box_ops.distances_to(true, places)
+        pairs = [sides[..., ::2], sides[..., 1::2]]
+        middle = torch.sqrt(pairs[0].amin(-1) / pairs[0].amax(-1) * pairs[1].amin(-1))
+        told = made["bbox_ctrness"][..., 0].gather(1, box_ops.fitting(fit, count))
+        taught = middle.gather(1, box_ops.fitting(fit, count))
+        return loss + F.binary_cross_entropy_with_logits(told, taught, reduction="sum")
+
+    def _mined_loss(self, made, places, truth):
+        """Cross-entropy of fitting places and of the worst others. Source: Liu et al. 2016, 2.2."""
+        with each_item():
+            index, fit = box_ops.matched(truth["boxes"], places)
+            box_ops.counted(truth["boxes"], _CHECKS)
+            boxes = self._box_loss(made["bbox_regression"], places, truth, index, fit)
+            labels = torch.zeros_like(index)
+            labels = labels.masked_fill(fit > 0.5, 1)
+        scores = made["cls_logits"]
+        losses = F.cross_entropy(scores.flatten(0, 1), labels.reshape(-1), reduction="none")
+        losses = losses.reshape(fit.shape)
+        rank = losses.detach().masked_fill(labels > 0, 0.0).argsort(dim=1, descending=True)
+        is_hard = rank.argsort(1) < self.choices.places * (labels > 0).sum(1, keepdim=True)
+        box_ops.counted(is_hard, 2)
+        return boxes + torch.where(is_hard | (labels > 0), losses, torch.zeros_like(losses)).sum()
 
     def _found(self, made, places, counts):
         scores, distances = made["cls_logits"], made["bbox_regression"]
@@ -290,22 +346,25 @@ class OneStage(nn.Module):
         return torch.cat(boxes, 1), torch.cat(kept, 1)
 
 
-def _focal(scores, fit, _places):
+def _focal(scores, fit, truth):
     """Focal loss of all places but those that fit half. Source: Lin et al. 2017, equation 5."""
+    box_ops.counted(fit > 0.5)
+    targets = box_ops.marked(torch.zeros_like(scores), fit, truth["boxes"].shape[1])
+    told = torch.empty((fit.shape[1],), dtype=torch.int64)
+    kept = [one.index_select(1, box_ops.counted(told)) for one in (scores, targets)]
+    return _focal_of(*kept) / truth["boxes"].shape[1]
+
+
+def _focal_of(scores, targets):
     from torchvision.ops import sigmoid_focal_loss
 
-    counted = torch.empty((fit.shape[1],), dtype=torch.int64)
-    targets = torch.zeros_like(scores).index_select(1, counted)
-    return sigmoid_focal_loss(scores.index_select(1, counted), targets, reduction="sum")
+    return sigmoid_focal_loss(scores, targets, reduction="sum")
 
 
-def _mined(scores, fit, per_fitting):
-    """Cross-entropy of fitting places and of the worst others. Source: Liu et al. 2016, 2.2."""
-    labels = (fit > 0.5).to(torch.int64).reshape(-1)
-    losses = F.cross_entropy(scores.flatten(0, 1), labels, reduction="none").reshape(fit.shape)
-    rank = losses.detach().masked_fill(fit > 0.5, 0.0).argsort(dim=1, descending=True).argsort(1)
-    is_hard = rank < per_fitting * (fit > 0.5).sum(1, keepdim=True)
-    return torch.where(is_hard | (fit > 0.5), losses, torch.zeros_like(losses)).sum()
+def _overlap_loss(boxes, truth):
+    from torchvision.ops import generalized_box_iou_loss
+
+    return generalized_box_iou_loss(boxes, truth, reduction="sum")
 
 
 def _per_class(scores, boxes, count):

@@ -71,7 +71,8 @@ def _network(kind, depth, neck, facts):
     if kind == "retinanet":
         head = detection.retinanet.RetinaNetHead(256, facts["anchors"][kind], facts["classes"])
         choices = _choices(kind, facts)
-        return OneStage(_pyramid(body, 2), head, [facts["anchors"][kind]] * 5, "focal", choices)
+        nums = [facts["anchors"][kind]] * 5
+        return OneStage(_pyramid(body, 2), head, nums, "focal", choices, loss_by_picture=False)
     backbone = _pyramid(body, 1) if neck == "FPN" else _one_level(body, neck)
     levels, width = (5, 256) if neck == "FPN" else (1, _WIDTHS[neck])
     if kind == "fast_rcnn":

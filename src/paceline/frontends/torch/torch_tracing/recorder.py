@@ -151,8 +151,7 @@ class Recorder(TorchDispatchMode):
         phase, module = self.phase, self.module_index
         if node is not None:
             phase, module = BACKWARD, self._module_of(node)
-        else:
-            name = loops.named(name)
+        name = loops.named(name, node)
         index = self.name_index.setdefault(name, len(self.name_index))
         self.ops.append(
             (
