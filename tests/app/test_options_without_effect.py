@@ -48,6 +48,7 @@ def test_a_row_states_no_square_for_pictures_that_are_none(model: str, task: str
         ("gpt2", {"framework": "deepspeed"}, "train"),
         ("resnet50", {}, "train"),
         ("llama-3-8b", {"precision": "fp8", "checkpointing": "block"}, "train"),
+        ("llama-3-8b", {"precision": "fp8", "rewrite": "lora_rank=8"}, "train"),
     ],
 )
 def test_a_question_that_only_one_task_has_is_of_that_task(model, options, task) -> None:
@@ -58,3 +59,15 @@ def test_a_question_that_only_one_task_has_is_of_that_task(model, options, task)
 def test_a_precision_that_nothing_is_trained_in_is_refused_of_a_training() -> None:
     with pytest.raises(InvalidInputError, match="nothing is trained in `int4`"):
         plan("llama-3-8b", precision="int4", epochs=3)
+
+
+def test_adapters_in_four_bits_lead_to_a_base_in_four_bits() -> None:
+    with pytest.raises(InvalidInputError, match="nothing is trained in `int4`") as refused:
+        predict("llama-3-8b", device="rtx3060", precision="nf4", rewrite="lora_rank=8")
+    assert "frozen_weights=nf4" in refused.value.hint
+
+
+def test_a_training_is_told_that_an_engine_only_answers() -> None:
+    with pytest.raises(InvalidInputError, match="vLLM answers requests") as refused:
+        predict("llama-3-8b", device="a100", framework="vllm", rewrite="lora_rank=8")
+    assert "--adapters" in refused.value.hint

@@ -107,6 +107,8 @@ _OF_ANSWERS = (
 )  # fmt: skip
 #: Options that only what is trained has.
 _OF_TRAINING = ("epochs", "tokens", "global_batch", "optimizer", "checkpointing")
+#: How settings begin that only what is trained has.
+_REWRITES_OF_TRAINING = ("lora_", "frozen", "objective", "checkpointing", "accumulates", "optimizer")
 #: What an option says where it is left out.
 _UNSTATED = (None, "none")
 
@@ -136,6 +138,9 @@ def _implied_task(framework: str | None, options: Mapping[str, object]) -> str |
     if any(options.get(name) not in _UNSTATED for name in _OF_ANSWERS):
         return "infer"
     if any(options.get(name) not in _UNSTATED for name in _OF_TRAINING):
+        return "train"
+    settings = split_names(str(options.get("rewrite") or ""))
+    if any(setting.startswith(_REWRITES_OF_TRAINING) for setting in settings):
         return "train"
     if framework is not None and loop_of(framework).only_answers:
         return "infer"

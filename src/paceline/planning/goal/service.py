@@ -70,6 +70,11 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
             _check_trained(engine, workload)
             _check_launch(engine, goal)
         return None
+    if workload.task == "train":
+        raise InvalidInputError(
+            f"{_named(engine)} answers requests, and {workload.title} is trained here",
+            hint="leave --framework out; adapters that requests name: --adapters count=8,rank=16",
+        )
     if not workload.generates:
         raise InvalidInputError(
             f"{_named(engine)} serves language models, and {workload.title} writes no tokens here",
