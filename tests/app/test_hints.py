@@ -239,3 +239,16 @@ def test_a_misspelt_source_of_models_leads_to_the_model(typed: str, meant: str, 
     outcome = run("predict", typed, "--device", "t4")
     assert outcome.status == 2
     assert f"did you mean {meant}?" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("run train.py", "paceline run -- python train.py"),
+        ("run plan.yaml train.sh -v", "paceline run plan.yaml -- bash train.sh -v"),
+        ("diagnose --limit 30s ls", "paceline diagnose --limit 30s -- ls"),
+    ],
+)
+def test_a_command_without_its_dashes_is_shown_with_them(typed, written, capsys) -> None:
+    assert main(typed.split()) == 2
+    assert written in capsys.readouterr().err

@@ -150,8 +150,10 @@ def _split(arguments: list[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]
     >>> _split(["run", "plan.yaml", "--", "python", "train.py", "--", "-v"])
     (['run', 'plan.yaml'], {'command': ('python', 'train.py', '--', '-v')})
     """
-    verb = arguments[0] if "--" in arguments else ""
-    if verb not in _WITH_COMMAND | _WITH_SCRIPT:
+    verb = arguments[0] if arguments else ""
+    if "--" not in arguments and verb in _WITH_COMMAND:
+        _check_no_command(arguments)
+    if "--" not in arguments or verb not in _WITH_COMMAND | _WITH_SCRIPT:
         return arguments, {}
     end = arguments.index("--")
     own, command = arguments[:end], tuple(arguments[end + 1 :])
@@ -160,6 +162,25 @@ def _split(arguments: list[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]
     from paceline.app.requests.script_job import arguments_of_script
 
     return arguments_of_script(own, command), {}
+
+
+def _check_no_command(arguments: list[str]) -> None:
+    """Pass if no word is a program or a script: what is run stands after ``--``.
+
+    Raises:
+        InvalidInputError: One is; the hint is the line to type.
+    """
+    from shutil import which
+
+    for at, word in enumerate(arguments[1:], start=1):
+        is_value = arguments[at - 1].startswith("-")
+        is_script = word.endswith((".py", ".sh"))
+        if not is_value and (is_script or (not word.startswith("-") and which(word))):
+            start = {".py": "python ", ".sh": "bash "}.get(word[-3:], "")
+            line = " ".join((*arguments[:at], "--", start + word, *arguments[at + 1 :]))
+            raise InvalidInputError(
+                f"`{word}` stands where options do", hint=f"write `--` first: `paceline {line}`"
+            )
 
 
 def _read(arguments: list[str]) -> Call | None:

@@ -108,7 +108,9 @@ _OF_ANSWERS = (
 #: Options that only what is trained has.
 _OF_TRAINING = ("epochs", "tokens", "global_batch", "optimizer", "checkpointing")
 #: How settings begin that only what is trained has.
-_REWRITES_OF_TRAINING = ("lora_", "frozen", "objective", "checkpointing", "accumulates", "optimizer")
+_REWRITES_OF_TRAINING = (
+    "lora_", "frozen", "objective", "checkpointing", "accumulates", "optimizer",
+)  # fmt: skip
 #: What an option says where it is left out.
 _UNSTATED = (None, "none")
 
