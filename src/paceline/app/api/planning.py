@@ -170,10 +170,8 @@ def predict(
     from paceline.simulation.simulator import simulate
 
     _check_keywords(predict, requests)
-    stated = dict(
-        requests, optimizer=optimizer, precision=precision, checkpointing=checkpointing,
-        rewrite=rewrite,
-    )  # fmt: skip
+    stated = dict(requests, optimizer=optimizer, precision=precision, rewrite=rewrite,
+                  checkpointing=checkpointing)  # fmt: skip
     task, framework = task_and_software(model, task, framework, stated)
     known = get_args(Checkpointing)
     question = Question(

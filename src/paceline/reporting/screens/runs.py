@@ -231,4 +231,5 @@ def last_lines(found: Diagnosis) -> Iterator[str]:
     if found.failed:
         yield "the script ends when this is tried: " + ", ".join(found.failed)
     yield from found.elsewhere
-    yield f"next: change the first, then paceline run -- {' '.join(found.command)}"
+    first = "change the first, then " if found.causes else ""
+    yield f"next: {first}paceline run -- {' '.join(found.command)}"
