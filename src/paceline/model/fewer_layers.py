@@ -108,14 +108,14 @@ def fewer_layers(graph: Graph, configuration: Configuration) -> FewerLayers:
     Groups are equal if their ops are, and what they read and write lies as far back. A
     configuration that names layers by number, or recomputes some of them together, changes them in
     different ways. What a host updates is copied for all layers at once; what comes back from it,
-    what a loop holds of the step before, and what recomputation starts from where that is kept
+    what a loop or its graph holds beside, and what recomputation starts from where that is kept
     beside what it makes, do not belong to the layer that touches them first.
     """
     patterns = "".join((*configuration.frozen, *configuration.lora_modules))
     is_even = configuration.checkpoint_blocks == "1" and not any(one.isdigit() for one in patterns)
     is_own = (
         configuration.offload == "none"
-        and configuration.frozen_products != "held"
+        and configuration.frozen_products not in ("held", "attached")
         and configuration.checkpoint_inputs != "kept"
     )
     if not (is_even and is_own):

@@ -1,11 +1,14 @@
 """Inputs alive at the end of a forward pass over those of one: a loop holds its loss, or drops it.
 
-Products keep what they read in an attribute, as 4-bit layers of bitsandbytes did to 0.43.0.
+Products keep what they read in an attribute, as 4-bit layers of bitsandbytes did to 0.43.0. Then
+the same of one step whose layers are computed again, by checkpoints that are not reentrant and by
+those that are.
 """
 
 import weakref
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 LAYERS, WIDTH = 4, 64
 
@@ -45,4 +48,15 @@ def alive_after_two_steps(holds):
     return None
 
 
+def alive_in_checkpoints(is_reentrant):
+    """Of what entered products within layers, how many are alive at the end of a forward pass."""
+    seen.clear()
+    x = torch.ones(8, WIDTH, requires_grad=True)
+    for weight in (torch.eye(WIDTH) for _ in range(LAYERS)):
+        layer = lambda a, b=weight: Product.apply(a.sin(), b).cos()  # noqa: E731
+        x = checkpoint(layer, x, use_reentrant=is_reentrant)
+    return sum(one() is not None for one in seen) / LAYERS
+
+
 print(alive_after_two_steps(True), alive_after_two_steps(False))
+print(alive_in_checkpoints(False), alive_in_checkpoints(True))

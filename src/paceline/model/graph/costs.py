@@ -38,7 +38,7 @@ Loss = Literal[
 AdapterInputs = Literal["shared", "cast", "dropped"]
 AdapterKind = Literal["lora", "dora", "loha", "prefix"]
 CheckpointInputs = Literal["freed", "kept"]
-FrozenProducts = Literal["widened", "kept", "cast", "held"]
+FrozenProducts = Literal["widened", "kept", "cast", "held", "attached"]
 TableUpdates = Literal["as-written", "dense", "sparse", "fused"]
 Objective = Literal["next-token", "dpo", "kto", "grpo", "ppo"]
 Peaks = Literal["measured", "derived", "lengths", "rough"]
@@ -96,8 +96,10 @@ class Configuration:
         frozen_products: What products with such weights keep for backward: nothing, as weights are
             ``widened`` again, their widened copies (``kept``, as torchao's tensors of weights alone
             do), their inputs op by op as they are ``cast`` to 8 bits (torchao's of both), or their
-            inputs in attributes of the graph, which a loop that holds its loss has ``held`` until
-            the next loss is there (bitsandbytes to 0.43.0).
+            inputs in attributes of the graph (bitsandbytes to 0.43.0). A loop that holds its loss
+            has those ``held`` until the next loss is there; with ``attached`` they are there until
+            backward is over, whatever is computed again, as checkpoints that are not reentrant take
+            from the graph what autograd saved, and nothing else.
         libraries: Releases that run where they are not the newest, such as ``torch==1.10``: what
             they keep for the backward pass (`saved_tensors`), and how ripe their kernels are.
         widens_in_kernels: Whether eager kernels widen quantised weights themselves, rather than

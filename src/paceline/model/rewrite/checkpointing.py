@@ -197,7 +197,10 @@ def _with_what_stands_between(program: Program, block: IntArray) -> IntArray:
 
 
 def _dropped(program: Program, block: IntArray, is_forward: BoolArray) -> BoolArray:
-    """Activations that only their own block reads in the forward pass, and backward needs."""
+    """Activations that only their own block reads in the forward pass, and its backward needs.
+
+    What is there when the backward pass of its block is over is kept for another reason.
+    """
     stores = program.stores
     home = _home(program, block, is_forward)
     reads = program.reads
@@ -206,6 +209,9 @@ def _dropped(program: Program, block: IntArray, is_forward: BoolArray) -> BoolAr
     is_output[reads.storage[leaves]] = True
     death = program.position_of(stores.death)
     needed = (death >= program.first_backward()) & (stores.death != OUTLIVES)
+    is_over = np.full(int(block.max()) + 1, -np.inf)
+    np.maximum.at(is_over, block[block >= 0], program.ops.position[block >= 0])
+    needed &= death <= is_over[np.maximum(home, 0)]
     return np.asarray((home >= 0) & ~is_output & needed)
 
 

@@ -50,9 +50,10 @@ def quantised(
     if products == "cast":
         program = _with_inputs_cast(program, chosen)
         chosen = _narrow_weights(program, weight_format, kinds)
-    if keeps_inputs or products == "held":
+    if keeps_inputs or products in ("held", "attached"):
         program, kept = _with_inputs_kept(program, chosen)
         program = _with_inputs_of_the_step_before(program, kept) if products == "held" else program
+        program = _with_inputs_attached(program, kept) if products == "attached" else program
         chosen = _narrow_weights(program, weight_format, kinds)
     stores = program.stores
     whole_bytes = stores.element_bytes
@@ -175,6 +176,20 @@ def _with_inputs_kept(program: Program, chosen: BoolArray) -> tuple[Program, Int
     is_operand = (stores.owner == Owner.ACTIVATION)[reads.storage[kept]]
     operands: IntArray = np.unique(reads.storage[kept][is_operand])
     return replace(program, stores=replace(stores, death=death)), operands
+
+
+def _with_inputs_attached(program: Program, kept: IntArray) -> Program:
+    """Operands in attributes of a graph, whose nodes are all there until backward has returned.
+
+    A checkpoint that is not reentrant runs its block with hooks on what autograd saves, and builds
+    the graph of it in the forward pass, attributes and all.
+
+    Source: torch/utils/checkpoint.py, `_checkpoint_without_reentrant_generator`.
+    """
+    backward = np.flatnonzero(program.ops.phase == Phase.BACKWARD)
+    death = program.stores.death.copy()
+    death[kept] = backward[np.argmax(program.ops.position[backward])]
+    return replace(program, stores=replace(program.stores, death=death))
 
 
 def _with_inputs_of_the_step_before(program: Program, kept: IntArray) -> Program:

@@ -101,6 +101,8 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     settings = _as_trained(usual, settings_of(remarks, kept))
     settings |= _kept_trained(remarks, row.get("compiler_flags", ""))
     settings |= _trained_whole(remarks, row.get("compiler_flags", ""))
+    if settings.get("frozen_products") == "attached" and not _is_of_bitsandbytes(remarks, row):
+        settings.pop("frozen_products")
     if _ZERO_3_OFFLOAD.search(row.get("parallelism", "")):
         settings["offload"] = "weights"
     said = _objectives_in(row, remarks)
@@ -347,10 +349,15 @@ def _is_prepared(remarks: Mapping[str, str], row: Mapping[str, str]) -> bool:
     >>> _is_prepared({"quant": "bnb 4-bit"}, row), _is_prepared({"quant": "gptq"}, row)
     (True, False)
     """
+    plugins = remarks.get("framework_config", row.get("framework", ""))
+    return _is_of_bitsandbytes(remarks, row) and not _UNPREPARED.search(plugins)
+
+
+def _is_of_bitsandbytes(remarks: Mapping[str, str], row: Mapping[str, str]) -> bool:
+    """Whether bitsandbytes narrows the base."""
     keys = ("quant", "quantisation", "quantization", "base_weights")
     base = " ".join((*(remarks.get(key, "") for key in keys), row.get("precision", "")))
-    plugins = remarks.get("framework_config", row.get("framework", ""))
-    return bool(_BITSANDBYTES.search(base)) and not _UNPREPARED.search(plugins)
+    return bool(_BITSANDBYTES.search(base))
 
 
 def _with_chunks(parallelism: str, remarks: Mapping[str, str]) -> str:
