@@ -129,6 +129,17 @@ def test_launching_binds_where_the_host_takes_longer_or_the_device_mostly_idles(
     assert (np.diff(is_held[0].astype(int)) <= 0).all()
 
 
+@pytest.mark.parametrize("name", ["lstm", "rnn"])
+def test_short_steps_one_after_the_other_are_bound_by_launching_and_wide_ones_are_not(name):
+    """Faster units change nothing for a small batch; a large one fills them."""
+    (one,) = load_workload(name, task="infer").passes
+    work = lower(one.graph, Configuration())
+    answer = predict_pass(work, DeviceTable.from_devices([device()]), Points.of([1, 2**15], seq=64))
+    few, many = answer.bound[0]
+    assert few == Bound.LAUNCH
+    assert many != Bound.LAUNCH
+
+
 def test_ops_of_backward_are_dispatched_in_the_time_of_autograds_thread():
     forward_s, backward_s = (
         predict(lowered(stream(64, count=100, phase=phase)), [device()], 1).host_s[0, 0]

@@ -19,12 +19,9 @@ from paceline.prediction.kernels.unaligned_products import has_narrow_loads
 from paceline.prediction.memory.peak import peak_by_owner_bytes
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import num_waits, waits_of
-from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.one_pass import OVERHEAD_FACTOR, predict_pass
 from paceline.prediction.uncertainty.posterior_correction import correction_of
 from paceline.values import dataclass
-
-#: An op that takes more than so many times its physical bound is held back by neither limit.
-_OVERHEAD_FACTOR = 3.0
 
 Limit = Literal["compute", "bandwidth", "overhead", "odd width"]
 
@@ -260,7 +257,7 @@ def _limit(rows: _Rows, times: OpTimes, row: int) -> tuple[Limit, float]:
     memory_s = float(times.bounds.memory_s[0, 0, row])
     bound_s = max(compute_s, memory_s) * float(rows.shapes.launches[0, row])
     frac = bound_s / max(float(times.device_s[0, 0, row]), 1e-12)
-    if frac * _OVERHEAD_FACTOR < 1:
+    if frac * OVERHEAD_FACTOR < 1:
         return ("odd width" if rows.is_narrow[row] else "overhead"), frac
     return ("compute" if compute_s > memory_s else "bandwidth"), frac
 

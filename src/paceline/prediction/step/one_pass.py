@@ -43,6 +43,8 @@ from paceline.prediction.uncertainty.intervals import (
 from paceline.prediction.uncertainty.posterior_correction import correction_of
 from paceline.values import dataclass
 
+#: An op that takes more than so many times its physical bound is held back by neither limit.
+OVERHEAD_FACTOR = 3.0
 #: Upper limit of the elements of one working array, which bounds memory.
 _CHUNK_ELEMENTS = 400_000
 
@@ -64,9 +66,15 @@ class _Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Times:
-    """Sums over a step by the built-in coefficients, and what measurements tell; all (D, P)."""
+    """Sums over a step by the built-in coefficients, and what measurements tell; all (D, P).
+
+    ``computing_s`` and ``moving_s`` are those of ops that the limit holds: what goes through steps
+    one after the other, far from both limits, is in neither.
+    """
 
     device_s: FloatArray
+    computing_s: FloatArray
+    moving_s: FloatArray
     host_s: FloatArray
     end_s: FloatArray
     wait_s: FloatArray
@@ -83,8 +91,8 @@ class _Times:
     def corrected(self) -> _Times:
         """As measurements of such steps have them; physical bounds stay what they are."""
         factor = np.exp(self.log_shift)
-        names = ("device_s", "host_s", "end_s", "wait_s", "backward_s", "update_s",
-                 "compute_bound_s", "bandwidth_bound_s", "unmeasured_s")  # fmt: skip
+        names = ("device_s", "computing_s", "moving_s", "host_s", "end_s", "wait_s", "backward_s",
+                 "update_s", "compute_bound_s", "bandwidth_bound_s", "unmeasured_s")  # fmt: skip
         return dataclasses.replace(self, **{name: getattr(self, name) * factor for name in names})
 
 
@@ -173,11 +181,15 @@ def _times_of(asked: _Question, points: Points) -> _Times:
     busy = _sum(total)
     compute_s = _sum(np.where(compute_bound, total, 0))
     host_s, end_s, wait_s, update_s = _timelines(asked, shapes, rows.device_s[..., costs.order])
+    roofline = _roofline(rows, shapes.launches)
+    is_stepwise = (shapes.launches > 1) & (rows.device_s > OVERHEAD_FACTOR * roofline)
     lesson = correction_of(
         asked.lowered, shapes, rows.device_s, asked.devices, calibration, framework=asked.framework
     )
     return _Times(
         device_s=busy,
+        computing_s=_sum(np.where(compute_bound & ~is_stepwise, total, 0)),
+        moving_s=_sum(np.where(~compute_bound & ~is_stepwise, total, 0)),
         host_s=host_s,
         end_s=end_s,
         wait_s=wait_s,
@@ -186,7 +198,7 @@ def _times_of(asked: _Question, points: Points) -> _Times:
         update_s=update_s,
         compute_bound_s=compute_s,
         bandwidth_bound_s=busy - compute_s,
-        roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
+        roofline_s=_sum(roofline * costs.count.astype(np.float32)),
         unmeasured_s=_sum(total[..., _is_unmeasured(costs.kind, calibration)]),
         log_shift=_within_peaks(lesson.log_shift, asked, shapes, rows.bounds, busy),
         left_frac=lesson.left_frac,
@@ -319,10 +331,12 @@ def _copy_s(
 
 
 def _bound(times: _Times, mid_s: FloatArray) -> npt.NDArray[np.int8]:
-    """Launch where the host takes longer than the device, or the device idles for longest."""
-    by_device = np.where(
-        times.compute_bound_s > times.bandwidth_bound_s, Bound.COMPUTE, Bound.BANDWIDTH
-    )
-    most_s = np.maximum(times.compute_bound_s, times.bandwidth_bound_s)
-    held_back = (times.host_s > times.device_s) | (mid_s - times.device_s > most_s)
+    """Launch where the host takes longer than the device, or the device idles for longest.
+
+    A device that goes through short steps one after the other waits for their launches, too.
+    """
+    by_device = np.where(times.computing_s > times.moving_s, Bound.COMPUTE, Bound.BANDWIDTH)
+    most_s = np.maximum(times.computing_s, times.moving_s)
+    idle_s = mid_s - times.computing_s - times.moving_s
+    held_back = (times.host_s > times.device_s) | (idle_s > most_s)
     return np.where(held_back, Bound.LAUNCH, by_device).astype(np.int8)
