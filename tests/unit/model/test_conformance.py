@@ -69,6 +69,8 @@ REWRITES = {
     "rough peaks": {"peaks": "rough"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }
+#: What layers of a narrow base read, in attributes of the graph.
+ATTACHED = {"lora_rank": 4, "frozen_weights": "int4", "frozen_products": "attached"}
 #: Rewrites that change what is trained or its loss, each of a model that has the modules.
 RETRAINED = (
     ("gpt2", {"lora_rank": 4}),
@@ -81,6 +83,9 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "frozen_products": "kept"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "fp8", "frozen_products": "cast"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "frozen_products": "held"}),
+    ("gpt2", {**ATTACHED, "checkpointing": "block"}),
+    ("gpt2", {**ATTACHED, "checkpointing": "full", "compiler": "compiled"}),
+    ("gpt2", {**ATTACHED, "objective": "dpo"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "libraries": ("bitsandbytes==0.41",)}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
     ("gpt2", {"lora_rank": 4, "adapter_inputs": "cast"}),
