@@ -107,12 +107,24 @@ def _fates(search: Search, best: int | None, winning: Winning | None) -> tuple[E
         for r in search.found.rejections
     ]
     bests = _best_per_place(search)
+    prices = (
+        {} if best is None else _winning_prices(search, _unpriced(search, bests), winning, best)
+    )
     late = [
         fate
         for index, place in enumerate(search.found.places)
-        if (fate := _fate_of(search, index, place, int(bests[index]), winning, best)) is not None
+        if (fate := _fate_of(search, index, place, int(bests[index]), prices.get(index)))
     ]
     return (*late, *early)
+
+
+def _unpriced(search: Search, bests: Index) -> list[int]:
+    """Places that lack nothing but a price of today, as far as is known."""
+    return [
+        index
+        for index, place in enumerate(search.found.places)
+        if bests[index] >= 0 and place.price_state != "fresh" and not place.num_idle
+    ]
 
 
 def priced(search: Search, fate: Exclusion, winning: Winning) -> Exclusion:
@@ -212,22 +224,19 @@ def _best_per_place(search: Search) -> Index:
 
 
 def _fate_of(
-    search: Search, index: int, place: Place, row: int, winning: Winning | None, best: int | None
+    search: Search, index: int, place: Place, row: int, wins_below_usd_per_hour: float | None
 ) -> Exclusion | None:
     """Why a place has no feasible candidate; None if it has one, or is a part of one's machine."""
     if place.num_idle or (row >= 0 and search.is_feasible[row]):
         return None
     kind, reason = _why_not_ranked(search, index, place, row)
-    is_unpriced = place.price_state != "fresh" and row >= 0
     return Exclusion(
         name=place.offer.name + (" spot" if place.is_spot else ""),
         device=place.device.name,
         kind=kind,
         reason=reason,
         usd_per_hour=place.usd_per_hour,
-        wins_below_usd_per_hour=None
-        if best is None or not is_unpriced
-        else winning_price(search, index, winning, best),
+        wins_below_usd_per_hour=wins_below_usd_per_hour,
         is_owned=place.is_owned,
         place=index,
     )
@@ -268,19 +277,22 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
     return "not predicted", "its figures are not finite"
 
 
-def winning_price(search: Search, index: int, winning: Winning | None, best: int) -> float | None:
-    """Price of one machine below which a place would be first; None if no price would do.
+def _winning_prices(
+    search: Search, places: Sequence[int], winning: Winning | None, best: int
+) -> dict[int, float | None]:
+    """Price of one machine below which each place would be first; None if no price would do.
 
     What machines cost is proportional to their price. Constraints other than the budget must hold
     anyway.
     """
-    rows, per_price = _repriced(search, index)
+    asked = {place: _repriced(search, place) for place in places}
+    able = {place: one for place, one in asked.items() if len(one[0])}
     objective = objective_name(search.goal)
-    if not len(rows) or objective == "energy":
-        return None
     if objective == "time":
-        return _buys_time(search, rows, per_price, best)
-    return None if winning is None else winning.usd_per_hour(rows, per_price)
+        return {place: _buys_time(search, *one, best) for place, one in able.items()}
+    if objective == "energy" or winning is None:
+        return {}
+    return dict(zip(able, winning.usd_per_hour(list(able.values())), strict=True))
 
 
 def _repriced(search: Search, index: int) -> tuple[Index, FloatArray]:

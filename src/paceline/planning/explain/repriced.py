@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,6 +75,8 @@ def _bracket(is_below: Callable[[float], bool], guess: float) -> tuple[float, fl
 _CLOSE_FACTOR = 1.5
 #: A price is found within this factor, no farther than so many times from where it is sought.
 _PRICE_FACTOR, _FARTHEST_FACTOR = 1.0004, 64.0
+#: Rows that are held against all others at once.
+_NUM_AT_ONCE = 128
 #: Above any number of machines.
 _MANY_NODES = 1 << 32
 
@@ -106,18 +108,27 @@ class Winning:
         near = near[~standing.is_beaten(near, close)]
         return cls(search=search, standing=today, near=near, close=close)
 
-    def usd_per_hour(self, rows: Index, per_price: FloatArray) -> float | None:
-        """Price of one machine below which one of some rows stands first; None if no price would.
+    def usd_per_hour(self, places: Sequence[tuple[Index, FloatArray]]) -> list[float | None]:
+        """Price of one machine below which each place stands first; None if no price would do.
 
         Args:
-            rows: Candidates of one place.
-            per_price: Objective of each per dollar an hour for one machine.
+            places: Candidates of each, and their objective per dollar an hour for one machine.
         """
-        chosen = self._representatives(rows, per_price)
-        limits = self.standing.winning_objectives(rows[chosen], self.near, self.close)
-        prices = (limits - fixed_usd(self.search, rows[chosen])) / per_price[chosen]
-        best = float(prices.max(initial=0.0))
-        return best if best > 0.0 else None
+        if not places:
+            return []
+        chosen = [self._representatives(*one) for one in places]
+        each = [rows[kept] for (rows, _), kept in zip(places, chosen, strict=True)]
+        slopes = [per_price[kept] for (_, per_price), kept in zip(places, chosen, strict=True)]
+        prices = self._prices(np.concatenate(each), np.concatenate(slopes))
+        ends = np.cumsum([len(one) for one in each])[:-1]
+        best = (float(part.max(initial=0.0)) for part in np.split(prices, ends))
+        return [one if one > 0.0 else None for one in best]
+
+    def _prices(self, rows: Index, per_price: FloatArray) -> FloatArray:
+        """Price of one machine below which each of some rows stands first, some rows at a time."""
+        parts = np.split(rows, range(_NUM_AT_ONCE, len(rows), _NUM_AT_ONCE))
+        limits = [self.standing.winning_objectives(one, self.near, self.close) for one in parts]
+        return np.asarray((np.concatenate(limits) - fixed_usd(self.search, rows)) / per_price)
 
     def exact_usd_per_hour(
         self, rows: Index, per_price: FloatArray, guess_usd_per_hour: float

@@ -484,7 +484,8 @@ def _place(catalog: Catalog, device: Device, row: int, count: int) -> GridPlace:
         largest = max(offers, key=lambda offer: offer.num_devices)
         links = offer_links(catalog, replace(largest, num_devices=float(count)))
         shares = [one.num_vcpus / one.num_devices for one in offers if one.num_vcpus]
-        num_vcpus = max(round(float(np.median(shares)) * count), 1) if shares else None
+        # `np.median` loads masked arrays first.
+        num_vcpus = max(round(float(np.quantile(shares, 0.5)) * count), 1) if shares else None
         per_node = min(count, max(int(largest.num_devices), 1))
     return GridPlace(
         device=device,
