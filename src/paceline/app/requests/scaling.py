@@ -24,6 +24,7 @@ from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, parse_device_count
 from paceline.catalog.past import check_priced, known_on
+from paceline.catalog.usual_hosts import with_usual_host
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
@@ -429,6 +430,7 @@ def _habits(question: ScalingQuestion) -> tuple[Habit, ...]:
 
 def _cluster(catalog: Catalog, offer: Offer, today: date) -> Cluster:
     links, num_devices = links_of(catalog, offer), int(offer.num_devices)
+    offer = with_usual_host(catalog, offer)
     return Cluster(
         device=_device_of(catalog, offer),
         devices_per_node=num_devices,

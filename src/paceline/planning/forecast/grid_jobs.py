@@ -16,6 +16,7 @@ import numpy as np
 from paceline.catalog.entities import Catalog, Device, OfferLinks
 from paceline.catalog.entities import Machine as OwnMachine
 from paceline.catalog.offer_links import machine_links, offer_links
+from paceline.catalog.usual_hosts import usual_host
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Checkpointing
@@ -483,9 +484,8 @@ def _place(catalog: Catalog, device: Device, row: int, count: int) -> GridPlace:
     else:
         largest = max(offers, key=lambda offer: offer.num_devices)
         links = offer_links(catalog, replace(largest, num_devices=float(count)))
-        shares = [one.num_vcpus / one.num_devices for one in offers if one.num_vcpus]
-        # `np.median` loads masked arrays first.
-        num_vcpus = max(round(float(np.quantile(shares, 0.5)) * count), 1) if shares else None
+        share = usual_host(catalog, device.name).num_vcpus
+        num_vcpus = max(round(share * count), 1) if share else None
         per_node = min(count, max(int(largest.num_devices), 1))
     return GridPlace(
         device=device,

@@ -16,6 +16,7 @@ from paceline.catalog.freshness import is_alive, unranked_reason
 from paceline.catalog.lookup import find_devices
 from paceline.catalog.offer_links import offer_links
 from paceline.catalog.past import known_on
+from paceline.catalog.usual_hosts import with_usual_host
 from paceline.errors import UnknownNameError
 from paceline.planfile import PlannedStack
 from paceline.planning.goal.goal import Goal, RentalTerm
@@ -66,6 +67,8 @@ class Place:
         num_idle: Devices of an own machine that the job leaves free.
         scheduler: Who gives own machines jobs, ``slurm`` or ``kubernetes``; else empty.
         parts: Two machines that share every batch, of which this place is made; else empty.
+        is_host_usual: Whether processors or memory are those of other machines with its device,
+            since the offer states none.
     """
 
     offer: Offer
@@ -83,6 +86,7 @@ class Place:
     num_idle: int = 0
     scheduler: str = ""
     parts: tuple[Place, ...] = ()
+    is_host_usual: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,16 +335,18 @@ def _places_of(
 ) -> Iterable[Place]:  # fmt: skip
     stack = support.of(device)[0]
     assert stack is not None
+    hosted = with_usual_host(catalog, offer)
     prices = [(_at_term(offer, goal.term), False)]
     if goal.allow_spot and offer.spot_usd_per_hour is not None:
         prices.append((_at_spot_price(offer), True))
     for priced, is_spot in prices:
         state, remark = _price_state(priced, goal, today)
         yield Place(
-            offer=offer,
+            offer=hosted,
             device=device,
             stack=stack,
             links=offer_links(catalog, offer),
+            is_host_usual=hosted is not offer,
             is_spot=is_spot,
             usd_per_hour=priced.usd_per_hour,
             priced_on=priced.priced_on,
