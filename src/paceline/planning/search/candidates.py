@@ -18,7 +18,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.communicators import communicator_bytes
 from paceline.parallelism.memory.memory_fit import bound_bytes, peak_log_sigma, quantile_bytes
 from paceline.parallelism.memory.sharded_memory import saved_process_bytes
-from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS
+from paceline.parallelism.strategy.strategy import SEARCHED_SHARDINGS, Sharding
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
@@ -275,19 +275,33 @@ def _saved(
 
     Less than nothing where gradients are accumulated and not split, or lie beside buckets.
     """
-    keys = np.column_stack([rows.configuration, groups, rows.sharding])
-    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    saved = [
-        saved_process_bytes(
-            forecast.moments[configuration], num_ranks, SEARCHED_SHARDINGS[sharding],
+    keys = np.column_stack([rows.configuration, rows.sharding, groups])
+    ways, inverse = np.unique(keys, axis=0, return_inverse=True)
+    saved = np.zeros((2, len(ways), len(forecast.batch)))
+    for configuration, sharding in np.unique(ways[:, :2], axis=0).tolist():
+        own = (ways[:, 0] == configuration) & (ways[:, 1] == sharding)
+        saved[:, own] = _saved_by_ranks(
+            forecast, configuration, SEARCHED_SHARDINGS[sharding], ways[own, 2],
             accumulates=accumulates,
-            profile=replace(find_training_profile(), host=forecast.passes[configuration].host),
-        )
-        for configuration, num_ranks, sharding in distinct.tolist()
-    ]  # fmt: skip
-    mid, high = ([one[bound] for one in saved] for bound in (0, 1))
-    shape, rows_of = (-1, len(forecast.batch)), inverse.reshape(-1)
-    return np.reshape(mid, shape)[rows_of], np.reshape(high, shape)[rows_of]
+        )  # fmt: skip
+    mid, high = saved[:, inverse.reshape(-1)]
+    return mid, high
+
+
+def _saved_by_ranks(
+    forecast: Forecast, configuration: int, sharding: Sharding, num_ranks: IntArray, *,
+    accumulates: bool,
+) -> FloatArray:  # fmt: skip
+    """The same of one configuration that so many ranks share, (2, len(num_ranks), P)."""
+    points = np.arange(len(forecast.batch))
+    saved = saved_process_bytes(
+        forecast.moments[configuration].at(np.tile(points, len(num_ranks))),
+        np.repeat(num_ranks, len(points)),
+        sharding,
+        accumulates=accumulates,
+        profile=replace(find_training_profile(), host=forecast.passes[configuration].host),
+    )
+    return np.reshape(saved, (2, len(num_ranks), len(points)))
 
 
 def _fits_unsharded(rows: _Rows, allowed: BoolArray) -> BoolArray:
