@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from paceline.catalog.naming.launchers import word_of_device
 from paceline.errors import MissingFactError
 
 _DATA = Path(__file__).parent / "data"
@@ -38,9 +39,8 @@ def accelerator(device: str, column: str) -> str:
     Raises:
         MissingFactError: The provider is not known to have it.
     """
-    for row in _rows("accelerators.csv"):
-        if row["device_has"].lower() in device.lower() and row[column]:
-            return row[column]
+    if word := word_of_device(device, column):
+        return word
     where = column.removesuffix("_accelerator")
     raise MissingFactError(
         f"{where} has no name for {device} in the tables", hint="give it with `--set accelerator=…`"

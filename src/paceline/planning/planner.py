@@ -10,6 +10,7 @@ from itertools import permutations
 
 from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_devices
+from paceline.catalog.naming.launchers import skypilot_cloud, word_of_device
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.workload import Workload
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
@@ -29,7 +30,7 @@ from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import format_goal
 from paceline.planning.places.own_machines import OWN
-from paceline.planning.places.places import JOINED_BY, matches
+from paceline.planning.places.places import JOINED_BY, Place, matches
 from paceline.planning.queues import is_written
 from paceline.planning.search.all_candidates import Search, run_search
 from paceline.planning.search.choices import planned_choice
@@ -266,10 +267,16 @@ def _deploy_command(search: Search, selection: Selection, plan_file: str) -> str
     if is_written(search) and search.services:
         return f"paceline deploy {shlex.quote(plan_file)} --to docker --set weights=ORG/MODEL"
     first = search.found.places[search.candidates.place[selection.best]]
-    target = first.scheduler or ("torchrun" if first.is_owned else "skypilot")
+    target = first.scheduler or ("skypilot" if _is_launched(first) else "torchrun")
     is_training = search.workload.task == "train"
     with_what = "--command 'python train.py'" if is_training else "--purpose measure"
     return f"paceline deploy {shlex.quote(plan_file)} --to {target} {with_what}"
+
+
+def _is_launched(place: Place) -> bool:
+    """Whether SkyPilot rents it; else its user does, and starts the job there."""
+    is_named = place.device.kind == "cpu" or word_of_device(place.device.name, "skypilot")
+    return bool(is_named and skypilot_cloud(place.offer.cloud)) and not place.is_owned
 
 
 def _next_commands(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.catalog.naming.launchers import skypilot_cloud
 from paceline.deployment import launch, shell
 from paceline.deployment.documents import without_none, yaml_text
-from paceline.deployment.facts import accelerator, platforms, sizing
+from paceline.deployment.facts import accelerator, sizing
 from paceline.deployment.files import DeployFile, Deployment
 from paceline.deployment.images import packages_of, system_packages_of
 from paceline.deployment.job import Job, assumptions_of
@@ -52,7 +53,7 @@ def skypilot(job: Job, settings: DeploySettings) -> Deployment:
 def _access_need(job: Job) -> str:
     """Where SkyPilot must be let in: a cloud's account, or the cluster that owned machines form."""
     cloud = job.choice.place.cloud
-    known = platforms()["skypilot"]["cloud"].get(cloud, cloud)
+    known = skypilot_cloud(cloud) or cloud
     where = "your machines as a Kubernetes cluster" if cloud == "own" else f"an account of {cloud}"
     return f"{where} that `sky check {known}` finds"
 
@@ -75,15 +76,15 @@ def resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
 
 def _infra(job: Job, settings: DeploySettings) -> str:
     """Cloud with the region, where the plan's price is one region's."""
-    cloud = platforms()["skypilot"]["cloud"].get(job.choice.place.cloud)
-    if cloud is None:
+    cloud = skypilot_cloud(job.choice.place.cloud)
+    if not cloud:
         raise MissingFactError(
             f"SkyPilot does not launch on {job.choice.place.cloud}",
             hint="deploy another choice (--choice), or to torchrun",
         )
     region = settings.options.get("region") or job.choice.place.region
     has_region = region and cloud in {"aws", "gcp", "azure"}
-    return f"{cloud}/{region}" if has_region else str(cloud)
+    return f"{cloud}/{region}" if has_region else cloud
 
 
 def _accelerators(job: Job, settings: DeploySettings) -> dict[str, int] | None:

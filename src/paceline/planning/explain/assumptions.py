@@ -88,7 +88,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _beside_steps(search, selection.best),
         _own_measurements(search),
         _own_links(search, selection.best),
-        _usual_host(search, selection.best),
+        place_of(search, selection.best).host_assumption,
         _input_side(search),
     )
     return tuple(sentence for sentence in found if sentence)
@@ -356,16 +356,6 @@ def _beside_steps(search: Search, best: int) -> str:
     steps_s = num_steps * float(search.evaluation.steps.step_s[best])
     added = format_percent(max(float(search.evaluation.run_s[best]) / steps_s - 1.0, 0.01))
     return f"evaluations, saves, failures and restarts add {added} to the steps (not with --ideal)"
-
-
-def _usual_host(search: Search, best: int) -> str:
-    place = place_of(search, best)
-    if not place.is_host_usual or not place.offer.num_vcpus:
-        return ""
-    return (
-        f"{place.offer.name} states no host: {place.offer.num_vcpus} virtual CPUs, as other "
-        f"machines with {place.device.name} have in the median"
-    )
 
 
 def _own_links(search: Search, best: int) -> str:

@@ -16,7 +16,7 @@ from paceline.catalog.freshness import is_alive, unranked_reason
 from paceline.catalog.lookup import find_devices
 from paceline.catalog.offer_links import offer_links
 from paceline.catalog.past import known_on
-from paceline.catalog.usual_hosts import with_usual_host
+from paceline.catalog.usual_hosts import usual_host_words, with_usual_host
 from paceline.errors import UnknownNameError
 from paceline.planfile import PlannedStack
 from paceline.planning.goal.goal import Goal, RentalTerm
@@ -67,8 +67,8 @@ class Place:
         num_idle: Devices of an own machine that the job leaves free.
         scheduler: Who gives own machines jobs, ``slurm`` or ``kubernetes``; else empty.
         parts: Two machines that share every batch, of which this place is made; else empty.
-        is_host_usual: Whether processors or memory are those of other machines with its device,
-            since the offer states none.
+        host_assumption: Which processors and memory are those of other machines with its device,
+            since the offer states none; else empty.
     """
 
     offer: Offer
@@ -86,7 +86,7 @@ class Place:
     num_idle: int = 0
     scheduler: str = ""
     parts: tuple[Place, ...] = ()
-    is_host_usual: bool = False
+    host_assumption: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +346,7 @@ def _places_of(
             device=device,
             stack=stack,
             links=offer_links(catalog, offer),
-            is_host_usual=hosted is not offer,
+            host_assumption=usual_host_words(offer, hosted),
             is_spot=is_spot,
             usd_per_hour=priced.usd_per_hour,
             priced_on=priced.priced_on,
