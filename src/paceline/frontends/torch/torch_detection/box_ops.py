@@ -89,17 +89,23 @@ def pool_levels(pyramid, boxes, side):
 
     Source: Lin et al. 2017 (feature pyramids), equation 1.
     """
+    with each_item():
+        torch.full_like(boxes[:, :1], 0.0)  # the number of the picture
     if len(pyramid) == 1:
         return pool_regions(pyramid[0], boxes, side)
     _levels_of(boxes)
     share = boxes.shape[0] // len(pyramid)
     index = torch.empty((share,), dtype=torch.int64)
-    regions = [pool_regions(f, counted(boxes)[index], side) for f in pyramid]
-    return torch.cat(regions)
+    regions = torch.zeros((boxes.shape[0], pyramid[0].shape[1], side, side))
+    for features in pyramid:
+        regions[index] = pool_regions(features, counted(boxes)[index], side)
+    return regions
 
 
 def _levels_of(boxes):
-    sides = ((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sqrt()
+    with each_item():
+        areas = _areas(boxes)
+    sides = areas.sqrt()
     return (4 + (sides / 224).log2()).floor().clamp(2, 5)
 
 
@@ -159,14 +165,14 @@ def best(scores, count):
     return scores.topk(min(count, scores.shape[1]), dim=1)[1]
 
 
-def suppressed(boxes, scores, num_kept):
+def suppressed(boxes, scores, num_kept, num_counted=2):
     """Indices of boxes that no better one of their class or level covers, (B, num_kept).
 
     A sort, the overlaps of all pairs as bits, and a walk over them; classes or levels are kept
-    apart by moving them. Boxes that are too small or unlikely are counted before, what is left
-    after. Source: torchvision, `batched_nms` and nms_kernel.cu.
+    apart by moving them. What is left is counted after. ``num_counted``: how often boxes that are
+    too small or unlikely are counted before. Source: torchvision, `batched_nms`, nms_kernel.cu.
     """
-    counted(scores, 2)
+    counted(scores, num_counted)
     shifts = torch.empty_like(scores) * (boxes.max() + 1)
     apart = boxes + shifts[..., None]
     order = scores.argsort(dim=1, descending=True)
@@ -183,6 +189,52 @@ def matched(truth, boxes):
     fit, index = quality.max(1)
     is_best = (quality == quality.amax(2, keepdim=True)).any(1)
     return index, torch.where(is_best, torch.ones_like(fit), fit)
+
+
+def labelled(truth, boxes, keeps_best):
+    """The true box of each box, and what it is: more than 0 an object, 0 none, -1 neither.
+
+    ``keeps_best``: the best box of each true one counts as an object, however badly it fits.
+    Source: torchvision, models/detection/_utils.py, `Matcher`, with the labels made of it in
+    rpn.py and roi_heads.py.
+    """
+    quality = _overlaps(truth, boxes)
+    fit, index = quality.max(1)
+    best = index.clone() if keeps_best else None
+    is_none, is_between = fit < 0.3, (fit >= 0.3) & (fit < 0.7)
+    index.masked_fill_(is_none, -1).masked_fill_(is_between, -2)
+    if keeps_best:
+        is_best = quality == quality.amax(2, keepdim=True)
+        near = where(is_best, (len(fit), truth.shape[1]))
+        index.scatter_(1, near, best.gather(1, near))
+    label = (index >= 0).to(torch.float32)
+    label.masked_fill_(index == -1, 0.0).masked_fill_(index == -2, -1.0)
+    return index.clamp(min=0), label
+
+
+def where(is_hit, shape):
+    """Indices of hits, which the host counts; there are taken to be as many as ``shape`` says."""
+    counted(is_hit)
+    return torch.empty(shape, dtype=torch.int64)
+
+
+def clipped(boxes):
+    """Boxes inside their picture."""
+    return torch.stack((boxes[..., ::2].clamp(min=0.0), boxes[..., 1::2].clamp(min=0.0)), -1).view(
+        boxes.shape
+    )
+
+
+def wide_enough(boxes, *others):
+    """What is left of boxes, and of what goes with each, once narrow ones are out: all."""
+    is_wide = boxes[..., 2] - boxes[..., 0] >= 0.001
+    is_wide &= boxes[..., 3] - boxes[..., 1] >= 0.001
+    return kept(where(is_wide, boxes.shape[:2]), boxes, *others)
+
+
+def kept(index, boxes, *others):
+    """Boxes, and what goes with each, at (B, K)."""
+    return picked(boxes, index), *(one.gather(1, index) for one in others)
 
 
 def matched_by_middle(truth, boxes):
@@ -265,11 +317,46 @@ def _areas(boxes):
     return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
-def sampled(fit, count):
-    """Indices of a random sample (B, count) of fitting and other boxes: a random order, cut.
+def sampled(labels, num_fitting, count):
+    """Marks (B, A) of a random sample of fitting boxes, and one of others: ``count`` in all.
 
-    Both kinds are counted.
+    Source: torchvision, models/detection/_utils.py, `BalancedPositiveNegativeSampler`.
     """
-    is_fitting = counted(fit > 0.5, 2)
-    order = torch.rand(fit.shape).masked_fill(is_fitting, 0.0).argsort(dim=1)
-    return order[:, :count].contiguous()
+    batch, num_boxes = labels.shape
+    fitting = where(labels >= 1, (batch, min(num_fitting, num_boxes)))
+    others = where(labels == 0, (batch, num_boxes))
+    return [_marks(one, labels, most) for one, most in ((fitting, num_fitting), (others, count))]
+
+
+def _marks(index, labels, count):
+    order = torch.rand(index.shape).argsort(dim=1)
+    chosen = index.gather(1, order[:, :count])
+    return torch.zeros_like(labels, dtype=torch.uint8).scatter_(1, chosen, 1)
+
+
+def brought_to_size(images, truth):
+    """Pictures and, where there is a truth, boxes and masks, each stretched to its new size.
+
+    Pictures are taken to come about as large as they are to be.
+    Source: torchvision, models/detection/transform.py, `GeneralizedRCNNTransform`.
+    """
+    images = _stretched(images, "bilinear")
+    ratios = [_number(images) / _number(images) for _ in "yx"]
+    sides = [ratios[n % 2] * side for n, side in enumerate(truth["boxes"].unbind(-1))]
+    truth = {**truth, "boxes": torch.stack(sides, -1)}
+    if "masks" in truth:
+        masks = _stretched(truth["masks"].to(torch.float32), "nearest")
+        truth["masks"] = masks.to(torch.uint8)
+    is_flat = truth["boxes"][..., 2:] <= truth["boxes"][..., :2]
+    counted(is_flat.any())
+    return images, truth
+
+
+def _stretched(pictures, mode):
+    size = pictures.shape[-2:]
+    return torch.nn.functional.interpolate(pictures, size=size, mode=mode)
+
+
+def _number(like):
+    """A number of the host that the device divides by."""
+    return torch.tensor(1.0, device=like.device)

@@ -54,23 +54,29 @@ class Proposer(nn.Module):
         parts = boxes.split([one.shape[1] for one in scores], 1)
         boxes = torch.cat([box_ops.picked(p, b) for p, b in zip(parts, best)], 1)
         scores = torch.cat([s.gather(1, b) for s, b in zip(scores, best)], 1).sigmoid()
-        kept = min(self._choices.after[is_inference], boxes.shape[1])
+        num_kept = min(self._choices.after[is_inference], boxes.shape[1])
+        levels = torch.empty(scores.shape, dtype=torch.int64)
         with each_item():
-            boxes = boxes.clamp(min=0.0)
-            return box_ops.picked(boxes, box_ops.suppressed(boxes, scores, kept))
+            boxes, scores, levels = box_ops.wide_enough(box_ops.clipped(boxes), scores, levels)
+            likely = box_ops.where(scores >= 0.0, scores.shape)
+            boxes, scores, levels = box_ops.kept(likely, boxes, scores, levels)
+            best = box_ops.suppressed(boxes, scores, num_kept, num_counted=0)
+            return box_ops.kept(best, boxes, scores)[0]
 
     def _loss(self, scores, distances, places, truth):
         with each_item():
-            index, fit = box_ops.matched(truth["boxes"], places)
-            box_ops.counted(fit)  # the best box of each true one
+            index, labels = box_ops.labelled(truth["boxes"], places, keeps_best=True)
             true = box_ops.picked(truth["boxes"], index)
+            count = self._choices.places
+            marks = box_ops.sampled(labels, count // 2, count)
         targets = box_ops.distances_to(true, places)
-        sample = box_ops.sampled(fit, self._choices.places)
-        near = sample[:, : self._choices.places // 2]
+        shape = len(labels), min(count // 2, labels.shape[1])
+        near, far = (box_ops.where(one, shape) for one in marks)
+        sample = torch.cat((near, far), 1)
         ways = [box_ops.picked(one, near) for one in (distances, targets)]
-        labels = (fit > 0.5).to(scores.dtype).gather(1, sample)
-        is_object = F.binary_cross_entropy_with_logits(scores.gather(1, sample), labels)
-        return is_object + F.smooth_l1_loss(*ways)
+        labels, scores = labels.gather(1, sample), scores.gather(1, sample)
+        is_object = F.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype))
+        return is_object + F.smooth_l1_loss(*ways, reduction="sum") / sample.shape[1]
 
 
 class RegionHeads(nn.Module):
@@ -93,11 +99,11 @@ class RegionHeads(nn.Module):
         return regions if self.shared is None else self.shared(regions)
 
     def _taught(self, pyramid, proposals, truth):
-        boxes, index = self._sampled(proposals, truth)
-        targets = box_ops.distances_to(box_ops.picked(truth["boxes"], index), boxes)
+        boxes, true, labels = self._sampled(proposals, truth)
+        targets = box_ops.distances_to(true, boxes)
         regions = self._regions(pyramid, boxes, self._side)
         scores, distances = self.box(regions)
-        labels = box_ops.counted(truth["labels"].gather(1, index).reshape(-1))
+        labels = box_ops.counted(labels.reshape(-1))
         fitting = torch.empty((len(boxes) * self._choices.fitting,), dtype=torch.int64)
         of_class = distances.reshape(-1, 4).index_select(0, fitting)
         loss = F.cross_entropy(scores, labels)
@@ -110,12 +116,17 @@ class RegionHeads(nn.Module):
         return loss
 
     def _sampled(self, proposals, truth):
-        """Boxes that the heads are taught on, and the true one that each is to be."""
+        """Boxes that the heads are taught on, and the true one and the class that each is to be."""
+        choices = self._choices
         with each_item():
             boxes = torch.cat((proposals, truth["boxes"]), 1)
-            index, fit = box_ops.matched(truth["boxes"], boxes)
-            sample = box_ops.sampled(fit, self._choices.regions)
-            return box_ops.picked(boxes, sample), index.gather(1, sample)
+            index, fit = box_ops.labelled(truth["boxes"], boxes, keeps_best=False)
+            labels = truth["labels"].gather(1, index)
+            marks = box_ops.sampled(fit, choices.fitting, choices.regions)
+            count = min(choices.regions, boxes.shape[1])
+            sample = box_ops.where(marks[0] | marks[1], (len(boxes), count))
+            boxes, labels, index = box_ops.kept(sample, boxes, labels, index)
+            return boxes, box_ops.picked(truth["boxes"], index), labels
 
     def _found(self, pyramid, proposals):
         batch, count = proposals.shape[:2]
@@ -167,11 +178,15 @@ class MaskHead(nn.Module):
         index = torch.empty((masks.shape[0],), dtype=torch.int64)
         return masks.reshape(-1, *masks.shape[2:]).index_select(0, index)
 
-    def loss(self, regions, boxes, _fitting, truth):
+    def loss(self, regions, boxes, fitting, truth):
         """Cross-entropy of every pixel of the true class's mask."""
         masks = self._chosen(regions)
-        whole = truth["masks"].flatten(0, 1)[:, None].to(masks.dtype)
-        targets = box_ops.pool_regions(whole, boxes, masks.shape[-1])[:, 0]
+        with each_item():
+            box_ops.counted(fitting > 0)
+            boxes = boxes[torch.empty_like(fitting)]
+            boxes = torch.cat((fitting[:, None].to(boxes.dtype), boxes), 1)[:, 1:]
+            whole = truth["masks"].flatten(0, 1)[:, None].to(masks.dtype)
+            targets = box_ops.pool_regions(whole, boxes, masks.shape[-1])[:, 0]
         return F.binary_cross_entropy_with_logits(masks, targets)
 
     def found(self, regions):
@@ -199,15 +214,22 @@ class KeypointHead(nn.Module):
 
 
 class TwoStage(nn.Module):
-    """Proposals, then heads on them; without heads the proposals are the answer."""
+    """Proposals, then heads on them; without heads the proposals are the answer.
 
-    def __init__(self, backbone, proposer, heads, choices, num_pooled):
+    ``resizes``: in training the network itself brings pictures and their truth to size.
+    """
+
+    def __init__(self, backbone, proposer, heads, choices, num_pooled, resizes=False):
         super().__init__()
+        self.resizes = resizes
         self.backbone, self.proposer, self.heads = backbone, proposer, heads
         self.choices, self._num_pooled = choices, num_pooled
 
     def forward(self, images, truth=None):
         """The loss where there is a truth, else what was found."""
+        if truth and self.resizes:
+            with each_item():
+                images, truth = box_ops.brought_to_size(images, truth)
         pyramid = tensors_in(self.backbone(_normal(images)))
         proposals, loss = self.proposer(pyramid, truth)
         if self.heads is None:

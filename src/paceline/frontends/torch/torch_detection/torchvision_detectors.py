@@ -112,7 +112,7 @@ def _two_stage(model, picture, num_drawn):
     side = heads.box_roi_pool.output_size[0]
     pooled = len(model.backbone.fpn.inner_blocks)
     regions = RegionHeads(choices, side, box, mask=mask, keypoint=keypoint)
-    return TwoStage(model.backbone, proposer, regions, choices, pooled)
+    return TwoStage(model.backbone, proposer, regions, choices, pooled, resizes=True)
 
 
 def _pair(numbers):
