@@ -73,7 +73,8 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
     if workload.task == "train":
         raise InvalidInputError(
             f"{_named(engine)} answers requests, and {workload.title} is trained here",
-            hint="leave --framework out; adapters that requests name: --adapters count=8,rank=16",
+            hint="leave --framework out, or write --framework torch; adapters that requests name: "
+            "--adapters count=8,rank=16",
         )
     if not workload.generates:
         raise InvalidInputError(

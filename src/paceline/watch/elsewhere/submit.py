@@ -262,11 +262,24 @@ def _packed(folder: Path) -> bytes:
     return packed.getvalue()
 
 
+def _write_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """A plain file below ``folder``. Filters of `tarfile` do the same, from Python 3.11.4 on."""
+    path, packed = folder / member.name, archive.extractfile(member)
+    if not path.resolve().is_relative_to(folder.resolve()) or packed is None:
+        raise InvalidInputError(
+            f"what came back names a file outside its folder: {member.name}",
+            hint="look at what wrote it",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(packed.read())
+    os.utime(path, (member.mtime, member.mtime))
+
+
 def _unpack(raw: bytes, folder: Path) -> None:
     """Plain files of an archive, written beside what only this side knows.
 
     Raises:
-        InvalidInputError: No archive, or one that is too large.
+        InvalidInputError: No archive, one that is too large, or one that names a file elsewhere.
     """
     own = {"run.json", "expectation.json", "notices.jsonl", "billed.json", START}
     try:
@@ -277,7 +290,8 @@ def _unpack(raw: bytes, folder: Path) -> None:
                     f"the run wrote more than {_MAX_FETCHED_BYTES // 2**30} GiB into its folder",
                     hint="fetch it by hand",
                 )
-            archive.extractall(folder, members, filter="data")
+            for member in members:
+                _write_member(archive, member, folder)
     except (tarfile.TarError, EOFError) as error:
         raise InvalidInputError(
             f"what came back is no archive: {error}", hint="`paceline runs show` tries again"
