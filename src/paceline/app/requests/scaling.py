@@ -24,7 +24,7 @@ from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, parse_device_count
 from paceline.catalog.past import check_priced, known_on
-from paceline.catalog.usual_hosts import with_usual_host
+from paceline.catalog.usual_hosts import usual_host_words, with_usual_host
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
@@ -265,14 +265,14 @@ class Place:
         cluster: As strategies see them.
         configuration: How a rank runs.
         habits: How expert ranks exchange tokens.
-        link_assumptions: What was taken of their links.
+        machine_assumptions: What was taken of their links and their host.
     """
 
     offer: Offer
     cluster: Cluster
     configuration: Configuration
     habits: tuple[Habit, ...]
-    link_assumptions: tuple[str, ...]
+    machine_assumptions: tuple[str, ...]
 
     @property
     def device(self) -> Device:
@@ -308,7 +308,7 @@ class Place:
             *filter(None, (_length(seq), _machines(self.offer))),
             *_ways(workload, self.configuration, question),
             *filter(None, (usual, source_words(self.device, framework=_software(question)))),
-            *self.link_assumptions,
+            *self.machine_assumptions,
         )
 
 
@@ -326,7 +326,10 @@ def place_of(question: ScalingQuestion) -> Place:
         cluster=cluster,
         configuration=_configuration(cluster.device, question),
         habits=_habits(question),
-        link_assumptions=tuple(links_of(catalog, offer).assumptions),
+        machine_assumptions=(
+            *links_of(catalog, offer).assumptions,
+            *filter(None, (usual_host_words(offer, with_usual_host(catalog, offer)),)),
+        ),
     )
 
 
