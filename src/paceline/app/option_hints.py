@@ -33,7 +33,7 @@ _WORDS_OF_OTHERS = {
     "--precision fp8": "fp8",
     "--precision int8": "int8 load-in-8bit",
     "--precision int4": "int4 quantization quantize load-in-4bit bits",
-    "--precision NAME": "dtype torch-dtype",
+    "--precision NAME": "dtype torch-dtype datatype mixed-precision",
     "--compiler compiled": "compile torch-compile",
     "--seq N": "seq-len seq-length max-seq-length sequence-length block-size",
     "--prompt-tokens N": "context isl input-len input-length input-tokens prompt prompt-len "
@@ -56,9 +56,17 @@ _WORDS_OF_OTHERS = {
     "--strategy tpN|--pin strategy=tpN|--devices N": "tp tensor-parallel-size "
     "tensor-model-parallel-size",
     "--strategy ppN|--pin strategy=ppN": "pp pipeline-parallel-size",
+    "--strategy epN|--pin strategy=epN": "ep expert-parallel-size expert-model-parallel-size",
+    "--strategy cpN|--pin strategy=cpN": "cp context-parallel-size",
+    "--machine 8xNAME@LINK": "nvlink interconnect network bandwidth link",
+    "--denoising-steps N": "num-inference-steps inference-steps sampling-steps steps-per-image",
+    "--guidance yes": "guidance-scale cfg cfg-scale",
+    "--throughput N": "tps tokens-per-second images-per-second",
+    "--global-batch N": "global-batch-size train-batch-size",
     "--task infer": "inference serve",
     "--task train": "train training",
-    "--samples N": "dataset-size num-samples",
+    "--samples N": "dataset-size dataset-length num-samples num-examples examples items num-items "
+    "images num-images documents rows",
     "--epochs N": "num-epochs num-train-epochs",
     "--tokens N": "train-tokens num-tokens",
     "--deadline TIME": "max-time hours max-hours time-limit",

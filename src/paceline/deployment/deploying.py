@@ -44,12 +44,21 @@ class Target:
         name: As typed.
         summary: What is written, in a few words.
         options: Facts that the user may or must add with ``--set``.
+        serves_by_engine: Whether it serves what an engine serves, such as vLLM, whatever else is
+            among its purposes.
     """
 
     name: str
     purposes: tuple[Purpose, ...]
     summary: str
     options: tuple[str, ...] = ()
+    serves_by_engine: bool = False
+
+    @property
+    def all_purposes(self) -> tuple[Purpose, ...]:
+        """Its own, and to serve where it does so by an engine."""
+        is_more = self.serves_by_engine and "serve" not in self.purposes
+        return (*self.purposes, "serve") if is_more else self.purposes
 
 
 Writer = Callable[[Job, DeploySettings], Deployment]
@@ -89,8 +98,11 @@ def _entry(
     options: tuple[str, ...] = (),
     server: Writer | None = None,
 ) -> LaunchTarget:
-    summary += "" if server is None else "; the server of vLLM or SGLang"
-    target = Target(name=name, purposes=purposes, summary=summary, options=options)
+    summary += "" if server is None else "; to serve, vLLM or SGLang"
+    target = Target(
+        name=name, purposes=purposes, summary=summary, options=options,
+        serves_by_engine=server is not None,
+    )  # fmt: skip
     return LaunchTarget(target=target, write=write, write_server=server)
 
 

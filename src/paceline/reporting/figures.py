@@ -75,6 +75,28 @@ def duration_range(seconds: Interval) -> str:
     return f"{mid} {unit}{_bounds(seconds, scale_s)}"
 
 
+def percentile_range(p50_s: Interval, p95_s: Interval, p99_s: Interval) -> str:
+    """Three percentiles of a time, the 95th with its interval; one where they print alike.
+
+    >>> wait = [Interval(low=0.8 * mid, mid=mid, high=1.25 * mid) for mid in (0.235, 0.686, 0.907)]
+    >>> percentile_range(*wait)
+    '235 / 686 (549–858) / 907 ms'
+    >>> percentile_range(wait[1], wait[1], wait[1])
+    '686 ms (549–858)'
+    >>> percentile_range(Interval(low=0.004, mid=0.005, high=0.006), wait[1], wait[2])
+    '5.00 ms / 686 ms (549–858) / 907 ms'
+    """
+    times_s = (p50_s.mid, p95_s.mid, p99_s.mid)
+    if len({format_duration(time_s) for time_s in times_s}) == 1:
+        return duration_range(p95_s)
+    scale_s, unit = duration_scale(p95_s.mid)
+    if min(times_s) <= 0 or max(times_s) > _FAR_APART * min(times_s):
+        p50, p99 = format_duration(p50_s.mid), format_duration(p99_s.mid)
+        return f"{p50} / {duration_range(p95_s)} / {p99}"
+    p50, p95, p99 = (format_significant(time_s / scale_s) for time_s in times_s)
+    return f"{p50} / {p95}{_bounds(p95_s, scale_s)} / {p99} {unit}"
+
+
 def usd_range(usd: Interval) -> str:
     """An amount of money with its interval, in dollars.
 

@@ -84,6 +84,6 @@ def target_table(targets: Sequence[Target]) -> Table:
     return Table(
         columns=header("target | writes ~24+ | for | --set ~16+"),
         rows=tuple(
-            (t.name, t.summary, ", ".join(t.purposes), ", ".join(t.options)) for t in targets
+            (t.name, t.summary, ", ".join(t.all_purposes), ", ".join(t.options)) for t in targets
         ),
     )

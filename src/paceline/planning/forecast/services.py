@@ -149,7 +149,7 @@ def check_served(cells: Sequence[ServiceCell], load: Load) -> None:
     asked = load.rate_per_s or 0.0
     devices = best.num_ranks * int(np.ceil(asked * best.num_replicas / _capacity(best) * 1.1))
     raise NoOfferError(
-        f"{asked:g} requests/s are more than {best.num_devices} x {best.device} can do: at most "
+        f"{asked:g} requests/s are more than {best.num_devices}×{best.device} can do: at most "
         f"{_capacity(best):.3g} requests/s in {best.precision}",
         hint=f"take --devices {devices}, or at most --rps {_capacity(best) * 0.9:.2g}",
     )

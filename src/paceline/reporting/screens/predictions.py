@@ -8,7 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from paceline.parallelism.uncertainty import width_cause
-from paceline.reporting.figures import duration_range, memory_share, number_range
+from paceline.reporting.figures import (
+    duration_range,
+    memory_share,
+    number_range,
+    percentile_range,
+)
 from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.tables import (
     ABSENT,
@@ -22,7 +27,6 @@ from paceline.reporting.texts import labelled
 from paceline.units import (
     format_bytes,
     format_count,
-    format_duration,
     format_percent,
     format_significant,
 )
@@ -82,22 +86,21 @@ def services_table(cells: Sequence[ServiceCell]) -> Table:
     is_whole = all(cell.first_token is None for cell in cells)
     seen = {"answer": "request"} if is_whole else _SEEN
     titles = [f"{title} p50/p95/p99 >" for title in seen]
-    columns = ["devices", "replicas >", "format", *titles, "requests/s >", "at most >"]
+    first = ("devices ~12+", "replicas > -2", "format -1")
+    columns = [*first, *titles, "requests/s > -3", "at most >"]
     rows = tuple(_service_row(cell, tuple(seen.values())) for cell in cells)
     return Table(columns=header(" | ".join(columns)), rows=rows)
 
 
 def _service_row(cell: ServiceCell, names: Sequence[str]) -> tuple[str, ...]:
     times = [
-        ABSENT
-        if seen is None
-        else " / ".join(format_duration(one.mid) for one in (seen.p50_s, seen.p95_s, seen.p99_s))
+        ABSENT if seen is None else percentile_range(seen.p50_s, seen.p95_s, seen.p99_s)
         for seen in (getattr(cell, name) for name in names)
     ]
     most = cell.capacity_requests_per_s
     return (
-        f"{cell.num_devices} x {cell.device}",
-        f"{cell.num_replicas} x {cell.num_ranks}",
+        f"{cell.num_devices}×{cell.device}",
+        f"{cell.num_replicas}×{cell.num_ranks}",
         cell.precision,
         *times,
         ABSENT if cell.requests_per_s is None else format_significant(cell.requests_per_s),
@@ -108,9 +111,9 @@ def _service_row(cell: ServiceCell, names: Sequence[str]) -> tuple[str, ...]:
 def _service_notes(cells: Sequence[ServiceCell]) -> list[str]:
     """Why services cannot run or cannot keep up, and what to change of one."""
     failed = {cell.reason: None for cell in cells if cell.reason}
-    slow = [f"{c.num_devices} x {c.device}" for c in cells if c.status == "overloaded"]
+    slow = [f"{c.num_devices}×{c.device}" for c in cells if c.status == "overloaded"]
     advice = [
-        f"one setting of {c.num_devices} x {c.device}: {'; '.join(c.settings)}"
+        f"one setting of {c.num_devices}×{c.device}: {'; '.join(c.settings)}"
         for c in cells
         if c.settings
     ]
