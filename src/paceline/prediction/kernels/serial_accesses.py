@@ -3,7 +3,8 @@
 A kernel with few threads, each of which walks through items and channels in turn, takes as long as
 the accesses of a thread in a row, for as many rounds as the device needs to run all threads,
 however fast its memory is. Which kernels do so stands in ``data/serial_accesses.csv``: where among
-the shape numbers of the kind threads and their accesses are found, and how long an access takes.
+the shape numbers of the kind threads and their accesses are found, how long an access takes, and
+which compilers leave the kernel as it is. A kernel of one block of threads names no number of them.
 """
 
 from __future__ import annotations
@@ -39,25 +40,35 @@ def no_faster_than_accesses(
         costs: Rows.
         dims: Shape numbers, (P, R, NUM_DIMS).
         devices: Where it would run, (D,).
-        configuration: Compilers write kernels of their own.
+        configuration: Most compilers write kernels of their own.
         calibration: Which kernels do so.
         library: Whose kernels run.
     """
-    if configuration.platform not in ("cuda", "rocm") or configuration.compiler != "eager":
+    if configuration.platform not in ("cuda", "rocm"):
         return busy_s
     resident = (devices.num_sms * _THREADS_PER_SM)[:, None, None].astype(np.float32)
     for known in calibration.constants["serial_accesses"]:
-        rows = _rows(costs, known, configuration) if known["library"] == library else ()
+        has_kernel = known["library"] == library
+        has_kernel &= configuration.compiler in known["compilers"].split()
+        rows = _rows(costs, known, configuration) if has_kernel else ()
         if not len(rows):
             continue
-        threads = dims[:, rows, int(known["threads_dim"])]
-        rounds = np.nan_to_num(np.maximum(threads / resident, 1.0), nan=1.0)
-        # Files of earlier versions have every element as a plane of one pixel.
-        accesses = dims[:, rows, int(known["accesses_dim"])] * (threads > 1)
-        least_s = rounds * accesses * np.float32(known["access_s"])
+        in_a_row = _accesses_in_a_row(dims[:, rows], known, resident)
         busy_s = busy_s.copy()
-        busy_s[..., rows] = np.maximum(busy_s[..., rows], least_s)
+        busy_s[..., rows] = np.maximum(busy_s[..., rows], in_a_row * np.float32(known["access_s"]))
     return busy_s
+
+
+def _accesses_in_a_row(dims: Array, known: Mapping[str, str], resident: Array) -> Array:
+    """Accesses that follow one another until the last thread is done, (D or 1, P, rows)."""
+    accesses = dims[None, ..., int(known["accesses_dim"])]
+    if not known["threads_dim"]:
+        return accesses
+    threads = dims[..., int(known["threads_dim"])]
+    rounds = np.nan_to_num(np.maximum(threads / resident, 1.0), nan=1.0)
+    # Files of earlier versions have every element as a plane of one pixel.
+    in_a_row: Array = rounds * accesses * (threads > 1)
+    return in_a_row
 
 
 def _rows(

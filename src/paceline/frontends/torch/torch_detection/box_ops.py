@@ -15,7 +15,7 @@ _OPERATORS.define("pool_regions(Tensor features, Tensor boxes, int side) -> Tens
 _OPERATORS.define("pool_regions_backward(Tensor grad, Tensor boxes, int[] shape) -> Tensor")
 _OPERATORS.define("overlap_mask(Tensor boxes) -> Tensor")
 _OPERATORS.define("read_back(Tensor values) -> Tensor")
-_OPERATORS.define("unsuppressed(Tensor mask, int num_kept) -> Tensor")
+_OPERATORS.define("unsuppressed(Tensor mask) -> Tensor")
 
 #: Boxes whose overlaps with one box are a word of the mask.
 #: Source: pytorch/vision, torchvision/csrc/ops/cuda/nms_kernel.cu, `threadsPerBlock`.
@@ -41,15 +41,15 @@ def _count(values):
     return values.new_empty((1,), dtype=torch.int64)
 
 
-def _kept(mask, num_kept):
-    return mask.new_empty((mask.shape[0], num_kept))
+def _unsuppressed(mask):
+    return mask.new_empty(mask.shape[:2], dtype=torch.bool)
 
 
 _OPERATORS.impl("pool_regions", _regions, "Meta")
 _OPERATORS.impl("pool_regions_backward", _regions_gradient, "Meta")
 _OPERATORS.impl("overlap_mask", _mask, "Meta")
 _OPERATORS.impl("read_back", _count, "Meta")
-_OPERATORS.impl("unsuppressed", _kept, "Meta")
+_OPERATORS.impl("unsuppressed", _unsuppressed, "Meta")
 
 
 def counted(values, times=1):
@@ -177,7 +177,8 @@ def suppressed(boxes, scores, num_kept, num_counted=2):
     apart = boxes + shifts[..., None]
     order = scores.argsort(dim=1, descending=True)
     mask = torch.ops.paceline.overlap_mask(picked(apart, order))
-    return order.gather(1, counted(torch.ops.paceline.unsuppressed(mask, num_kept)))
+    is_best = torch.ops.paceline.unsuppressed(mask)
+    return order.gather(1, where(is_best, (len(boxes), num_kept)))
 
 
 def matched(truth, boxes):
