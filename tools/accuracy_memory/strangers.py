@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,8 @@ from paceline.scoring.framework_memory import peaks_shown
 from paceline.scoring.score import read_cell
 
 Z_80 = 1.2815515655446004
+#: Log sigma of all of a peak, and of what does not last of it, once more.
+Spread: TypeAlias = tuple[float, float]
 #: Bounds of the chances that are told apart.
 _CHANCES = (-0.001, 0.1, 0.3, 0.5, 0.7, 0.86, 0.94, 0.99, 1.0)
 #: Sources of fewer rows say little of a width.
@@ -37,6 +40,8 @@ MIN_ROWS = 5
 _MORE = 1.001
 #: What neither a trainer's code nor the lengths of texts settle: one width, of all their sources.
 _UNSETTLED = "lengths, rough"
+#: Peaks of live blocks, and those that have their width for what lasts and another for the rest.
+_LIVE, _GROWING = "derived", "driver"
 #: Sources whose gigabytes are 10^9 bytes, and remarks that say so; others' are 2^30 (README of the
 #: tables).
 _DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
@@ -144,58 +149,83 @@ def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
     yield from band_lines(inside)
 
 
-def is_covered(rows: pd.DataFrame, widths: Mapping[str, float]) -> pd.Series:
+def is_covered(rows: pd.DataFrame, widths: Mapping[str, Spread]) -> pd.Series:
     """Whether each peak is within the width of its kind, or its own doubts if those are more.
 
     What a driver adds to small processes is in doubt by more than any law of peaks.
     """
-    law = rows.width_of.map(widths).astype(float)
+    of_all, of_rest = (
+        rows.width_of.map({name: one[place] for name, one in widths.items()}).astype(float)
+        for place in (0, 1)
+    )
+    law = np.hypot(of_all, of_rest * _rest_frac(rows))
     below, above = (np.maximum(one, Z_80 * law) for one in _own_doubts(rows))
     return (rows.log_ratio <= below) & (-rows.log_ratio <= above)
 
 
 def _own_doubts(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Widths of answers to either side where they exceed those of the shipped law, else zero."""
-    shipped = Z_80 * rows.peaks.map(peak_log_sigma).astype(float)
+    lasting = zip(rows.peaks, 1.0 - _rest_frac(rows), strict=True)
+    shipped = Z_80 * pd.Series([peak_log_sigma(*one) for one in lasting], index=rows.index)
     below = np.log(rows.memory_mid_bytes / rows.memory_low_bytes)
     above = np.log(rows.memory_high_bytes / rows.memory_mid_bytes)
     return below.where(below > _MORE * shipped, 0.0), above.where(above > _MORE * shipped, 0.0)
 
 
-def spreads(rows: pd.DataFrame) -> Mapping[str, float]:
+def _rest_frac(rows: pd.DataFrame) -> pd.Series:
+    """Of each peak, what is not there at all times; all of it where that is not known."""
+    return (1.0 - rows.memory_lasting_bytes / rows.memory_mid_bytes).clip(0.0, 1.0).fillna(1.0)
+
+
+def spreads(rows: pd.DataFrame) -> Mapping[str, Spread]:
     """Log sigma by how well a peak is known: what holds 80 % of the errors of any one source.
 
     Of peaks whose own doubts are not more than that. Rows of one source err alike, so that a source
     counts once, however many it has: a newcomer's rows are those of one of them, drawn at random.
+    What lasts of a driver's figure is known as surely as live blocks; beside it comes a width that
+    grows with the rest.
     """
     known = rows[rows.log_ratio.notna()]
     below, above = _own_doubts(known)
     known = known[(below == 0.0) & (above == 0.0)]
     size = known.groupby(["width_of", "origin"]).log_ratio.transform("size")
-    errors = known.assign(error=known.log_ratio.abs(), weight=1.0 / size)[size >= MIN_ROWS]
-    return {
-        str(name): _holds(part.sort_values("error")) / Z_80
+    errors = known.assign(sigma=known.log_ratio.abs() / Z_80, weight=1.0 / size)[size >= MIN_ROWS]
+    found = {
+        str(name): (_holds(part.sigma, part.weight), 0.0)
         for name, part in errors.groupby("width_of")
     }
+    if (part := errors[errors.width_of == _GROWING]).size:
+        of_all = found.get(_LIVE, (0.0, 0.0))[0]
+        more = np.sqrt(np.maximum(part.sigma**2 - of_all**2, 0.0))
+        wanted = more / _rest_frac(part).clip(lower=1e-9)
+        found[_GROWING] = (of_all, _holds(wanted, part.weight))
+    return found
 
 
-def _holds(part: pd.DataFrame) -> float:
-    """The error that 80 % of the weight of rows, in order of their errors, do not exceed."""
-    before = part.weight.cumsum() / part.weight.sum()
-    return float(part.error.iloc[int(np.searchsorted(before, 0.8))])
+def _holds(sigmas: pd.Series, weights: pd.Series) -> float:
+    """What 80 % of the weight of rows do not exceed."""
+    order = np.argsort(sigmas.to_numpy(), kind="stable")
+    before = weights.to_numpy()[order].cumsum() / weights.sum()
+    return float(sigmas.to_numpy()[order][int(np.searchsorted(before, 0.8))])
 
 
 def spread_lines(rows: pd.DataFrame) -> Iterator[str]:
     """What peaks spread by, of all sources and without each."""
     used = rows[rows.quality.isin(["A", "B"]) & rows.log_ratio.notna()]
-    yield "| peaks | rows | sources | log sigma | without one source |"
-    yield "|---|--:|--:|--:|---|"
-    for name, sigma in spreads(used).items():
+    yield "| peaks | rows | sources | log sigma | of what does not last | without one source |"
+    yield "|---|--:|--:|--:|--:|---|"
+    for name, (of_all, of_rest) in spreads(used).items():
         part = used[used.width_of == name]
         sources = sorted(set(part.origin))
-        left = [spreads(used[used.origin != one]).get(name, np.nan) for one in sources]
+        place = int(name == _GROWING)
+        left = [
+            spreads(used[used.origin != one]).get(name, (np.nan, np.nan))[place] for one in sources
+        ]
         low, high = np.nanmin(left), np.nanmax(left)
-        yield f"| {name} | {len(part):,} | {len(sources)} | {sigma:.2f} | {low:.2f} to {high:.2f} |"
+        yield (
+            f"| {name} | {len(part):,} | {len(sources)} | {of_all:.2f} | {of_rest:.2f} | "
+            f"{low:.2f} to {high:.2f} |"
+        )
 
 
 def _memory_line(name: str, part: pd.DataFrame, covered: pd.Series | None) -> str:

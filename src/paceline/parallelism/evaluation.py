@@ -98,6 +98,8 @@ class WeighedStrategies:
             "memory_high_bytes": memory.process_high_bytes,
             "communicator_bytes": memory.communicator_bytes,
             "last_memory_frac": memory.last_frac,
+            "parameter_bytes": memory.parameter_bytes,
+            "optimizer_state_bytes": memory.optimizer_state_bytes,
         }
         return StrategyEvaluation(
             steps=Steps.of(len(table), columns),

@@ -79,6 +79,8 @@ class RankMemory:
         allocated_bytes: Peak of its live tensors.
         last_frac: Of that, what the last stage has.
         communicator_bytes: What collectives hold beside them.
+        parameter_bytes: Parameters as the rank keeps them.
+        optimizer_state_bytes: Optimizer state likewise.
         process_mid_bytes: Peak of its process, median.
         process_high_bytes: The same, the bound that holds at a chance of 95 %.
         owned: What all replicas hold, and experts where expert ranks hold different ones.
@@ -89,6 +91,8 @@ class RankMemory:
     allocated_bytes: FloatArray
     last_frac: FloatArray
     communicator_bytes: FloatArray
+    parameter_bytes: FloatArray
+    optimizer_state_bytes: FloatArray
     process_mid_bytes: FloatArray
     process_high_bytes: FloatArray
     owned: tuple[Owned, ...]
@@ -123,6 +127,8 @@ def rank_memory(
     parts = list(zip(owned, shares, strict=True))
     state_bytes = np.sum([s.keeping(one.state) for one, s in parts], axis=0)
     updating = np.sum([s.updating(one.state) for one, s in parts], axis=0)
+    parameters = np.sum([one.state.weight * s.weight for one, s in parts], axis=0)
+    optimizer = np.sum([one.state.optimizer * s.optimizer for one, s in parts], axis=0)
     kept_bytes = held.activation_bytes[of_row]
     running = state_bytes + kept_bytes + held.transient_bytes[of_row]
     if not fabric.profile.keeps_gradients:
@@ -150,6 +156,8 @@ def rank_memory(
         allocated_bytes=whole[fullest],
         last_frac=last_bytes / whole[fullest],
         communicator_bytes=joined,
+        parameter_bytes=parameters[fullest],
+        optimizer_state_bytes=optimizer[fullest],
         process_mid_bytes=mid.max(axis=1) + joined,
         process_high_bytes=high.max(axis=1) + joined,
         owned=owned,

@@ -216,6 +216,7 @@ def _answer(
         memory_low_bytes=None if reading.is_cut else memory.low_bytes,
         memory_mid_bytes=None if reading.is_cut else memory.mid_bytes,
         memory_high_bytes=None if reading.is_cut else memory.upper_bytes(),
+        memory_lasting_bytes=None if reading.is_cut else _known(memory.lasting_bytes),
         fits=_fits(cell, needed),
         chance_to_fit=_chance_to_fit(cell, needed),
         power_w=_known(power_w),

@@ -52,6 +52,7 @@ class Answer:
         memory_low_bytes: Lower end of peak memory per device.
         memory_mid_bytes: Median.
         memory_high_bytes: Upper end of the 80 % interval.
+        memory_lasting_bytes: Of the median, parameters and optimizer state as a device keeps them.
         fits: ``yes`` at a chance of 95 %, ``no`` if even the lower bound is too much and the
             chance is below 10 %, ``unsure`` between; empty where memory is unknown.
         chance_to_fit: Chance that the peak stays within the memory of the device.
@@ -77,6 +78,7 @@ class Answer:
     memory_low_bytes: float | None = None
     memory_mid_bytes: float | None = None
     memory_high_bytes: float | None = None
+    memory_lasting_bytes: float | None = None
     fits: str = ""
     chance_to_fit: float | None = None
     power_w: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -39,11 +40,13 @@ class RankMemory:
         low_bytes: Lower end of the 80 % interval.
         mid_bytes: Median.
         high_bytes: What holds at a chance of 95 %.
+        lasting_bytes: Parameters and optimizer state, which are there at all times.
     """
 
     low_bytes: float
     mid_bytes: float
     high_bytes: float
+    lasting_bytes: float
 
     def scaled(self, factor: float) -> RankMemory:
         """So many times as much, known as surely."""
@@ -51,10 +54,17 @@ class RankMemory:
             low_bytes=self.low_bytes * factor,
             mid_bytes=self.mid_bytes * factor,
             high_bytes=self.high_bytes * factor,
+            lasting_bytes=self.lasting_bytes * factor,
         )
 
-    def spread(self, log_sigma: float) -> RankMemory:
-        """The same, where peaks spread so much at least."""
+    def spread(self, peaks: str, held: float = 1.0) -> RankMemory:
+        """The same, where peaks spread as much as is known of them.
+
+        Args:
+            peaks: As ``data/peak_spreads.csv`` of `parallelism` calls it.
+            held: What an allocator holds, over this.
+        """
+        log_sigma = peak_log_sigma(peaks, self.lasting_bytes / (held * self.mid_bytes))
         return replace(
             self,
             low_bytes=min(self.low_bytes, self.mid_bytes * math.exp(-Z_80 * log_sigma)),
@@ -72,8 +82,7 @@ class RankMemory:
 
 def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
     """Memory of a step, as the framework of the row plans it, or of the start if that is more."""
-    log_sigma = peak_log_sigma(cell.reading.configuration.peaks)
-    return _planned_memory(cell, steps).spread(log_sigma)
+    return _planned_memory(cell, steps).spread(cell.reading.configuration.peaks)
 
 
 def peaks_shown(peaks: Peaks, memory_kind: str) -> str:
@@ -104,7 +113,13 @@ def _planned_memory(cell: Cell, steps: Steps) -> RankMemory:
         step = step if cell.reading.has_adapters else _planned(step, facts, kept_bytes)
         start = _start_bytes(cell, facts, parameter_bytes)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
-    return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
+    return _rank_memory(step, steps)
+
+
+def _rank_memory(bounds: Sequence[float], steps: Steps) -> RankMemory:
+    low, mid, high = bounds
+    lasting = float(steps.parameter_bytes[0] + steps.optimizer_state_bytes[0])
+    return RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high, lasting_bytes=lasting)
 
 
 def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
@@ -117,8 +132,8 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
     planned = _planned_memory(cell, steps)
     process = (planned.low_bytes, planned.mid_bytes, planned.high_bytes)
     joined = _joined_bytes(steps)
-    low, mid, high = interval_of_kind(process, kind, platform=platform, joined_bytes=joined)
-    shown = RankMemory(low_bytes=low, mid_bytes=mid, high_bytes=high)
+    bounds = interval_of_kind(process, kind, platform=platform, joined_bytes=joined)
+    shown = _rank_memory(bounds, steps)
     if cell.row.memory_rank == "last":
         last_frac = float(steps.last_memory_frac[0])
         shown = shown.scaled(1.0 if math.isnan(last_frac) else last_frac)
@@ -128,10 +143,10 @@ def shown_memory(cell: Cell, job: Job, steps: Steps) -> RankMemory:
         job, planned.mid_bytes, kind=kind, joined_bytes=joined, capacity_bytes=capacity_bytes,
         varies=cell.row.lengths == "vary",
     )  # fmt: skip
-    shown = shown.spread(peak_log_sigma(peaks))
+    shown = shown.spread(peaks, factor)
     told = Interval(low=shown.low_bytes, mid=shown.mid_bytes, high=shown.high_bytes)
     held = within(told, factor, capacity_bytes)
-    return RankMemory(low_bytes=held.low, mid_bytes=held.mid, high_bytes=held.high)
+    return replace(shown, low_bytes=held.low, mid_bytes=held.mid, high_bytes=held.high)
 
 
 def _joined_bytes(steps: Steps) -> float:

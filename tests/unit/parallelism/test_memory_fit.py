@@ -53,6 +53,23 @@ def test_what_is_known_less_surely_spreads_more_about_the_same_median(text: str)
         assert high >= mid * math.exp(Z_95 * peak_log_sigma(one)) * (1 - 1e-12)
 
 
+@pytest.mark.parametrize("text", ["dp1", "dp8", "dp8+zero3", "pp2.dp4/mb4", "tp4"])
+def test_parameters_and_optimizer_state_are_a_part_of_every_peak(text: str) -> None:
+    """Twelve bytes of FP32 Adam without gradients; tensor ranks have the embedding whole."""
+    steps = simulate([job("derived", text)], [machine(text)])
+    whole, ranks = 12.0 * 124_439_808, {"dp8+zero3": 8, "tp4": 4, "pp2.dp4/mb4": 2}.get(text, 1)
+    kept = float((steps.parameter_bytes + steps.optimizer_state_bytes)[0])
+    most = whole if "p4" in text and "dp8" not in text else whole / ranks
+    assert 0.99 * whole / ranks < kept < 1.01 * most
+    assert kept < steps.memory_mid_bytes[0]
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_what_lasts_of_a_drivers_figure_is_known_more_surely(one: float, other: float) -> None:
+    less, more = (peak_log_sigma("driver", share) for share in sorted((one, other)))
+    assert less >= more >= peak_log_sigma("derived", one) == peak_log_sigma("derived", other)
+
+
 def job(peaks: Peaks, text: str) -> Job:
     return Job(
         workload=load_workload("gpt2"), configuration=Configuration(peaks=peaks),

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import pytest
-from accuracy_memory.strangers import Z_80, measured_bytes, reliability_lines, spreads
+from accuracy_memory.strangers import Z_80, is_covered, measured_bytes, reliability_lines, spreads
 
 
 def known_rows(errors: dict[str, list[float]]) -> pd.DataFrame:
     rows = [(source, error) for source, many in errors.items() for error in many]
     frame = pd.DataFrame(rows, columns=["origin", "log_ratio"])
     bounds = ("memory_low_bytes", "memory_mid_bytes", "memory_high_bytes")
-    return frame.assign(peaks="derived", width_of="derived", **dict.fromkeys(bounds, 1.0))
+    frame = frame.assign(memory_lasting_bytes=0.5, **dict.fromkeys(bounds, 1.0))
+    return frame.assign(peaks="derived", width_of="derived")
 
 
 def test_a_width_holds_four_in_five_of_a_source_drawn_at_random() -> None:
     """A source of two hundred rows counts once, as one of five does."""
     alike = known_rows({"a": [0.1] * 200, "b": [0.1, 0.1, 0.1, 0.5, 0.5]})
-    assert spreads(alike)["derived"] == pytest.approx(0.1 / Z_80)
+    assert spreads(alike)["derived"] == pytest.approx((0.1 / Z_80, 0.0))
     apart = known_rows({"a": [0.1] * 200, "b": [0.1, 0.1, 0.5, 0.5, 0.5]})
-    assert spreads(apart)["derived"] == pytest.approx(0.5 / Z_80)
+    assert spreads(apart)["derived"] == pytest.approx((0.5 / Z_80, 0.0))
 
 
 def test_sources_of_few_rows_say_nothing_of_a_width() -> None:
     rows = known_rows({"a": [0.1] * 5, "b": [0.9] * 4})
-    assert spreads(rows)["derived"] == pytest.approx(0.1 / Z_80)
+    assert spreads(rows)["derived"] == pytest.approx((0.1 / Z_80, 0.0))
+
+
+def test_what_does_not_last_widens_by_as_much_as_it_is_of_a_peak() -> None:
+    """Four rows in five lie within the width, whatever lasts of each."""
+    live = known_rows({"a": [0.1] * 5})
+    errors = [Z_80 * math.hypot(0.1 / Z_80, 0.4 * rest) for rest in (0.0, 0.25, 0.5, 1.0, 1.0)]
+    rows = known_rows({"b": [*errors[:4], 3.0]}).assign(
+        memory_lasting_bytes=[1.0, 0.75, 0.5, 0.0, 0.0], peaks="driver", width_of="driver"
+    )
+    widths = spreads(pd.concat([live, rows], ignore_index=True))
+    assert widths["driver"] == pytest.approx((0.1 / Z_80, 0.4))
+    wider = {name: (of_all + 1e-9, of_rest) for name, (of_all, of_rest) in widths.items()}
+    assert is_covered(rows, wider).tolist() == [True] * 4 + [False]
 
 
 def test_a_chance_is_held_against_what_ran() -> None:

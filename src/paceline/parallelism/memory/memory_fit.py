@@ -26,17 +26,25 @@ Z_95 = 1.6448536269514722
 _SPREADS = "peak_spreads.csv"
 
 
-def peak_log_sigma(peaks: str) -> float:
+def peak_log_sigma(peaks: str, lasting_frac: float = 1.0) -> float:
     """Standard deviation that the log of a predicted peak has at least, by what is known of it.
+
+    Segments that nobody needs, which a driver shows, are left by what comes and goes
+    (docs/decisions/0313).
 
     Args:
         peaks: As `Configuration.peaks` has it, or ``driver`` where a driver's figure is meant.
+        lasting_frac: Of that figure, parameters and optimizer state, which are there at all times;
+            not a number where it is not known, which counts as none.
 
-    >>> sorted(("lengths", "driver", "measured", "derived"), key=peak_log_sigma)
-    ['measured', 'derived', 'driver', 'lengths']
+    >>> sorted(("lengths", "measured", "derived"), key=peak_log_sigma)
+    ['measured', 'derived', 'lengths']
+    >>> [round(peak_log_sigma("driver", frac), 2) for frac in (1.0, 0.5, 0.0, math.nan)]
+    [0.09, 0.15, 0.26, 0.26]
     """
-    known = {row["peaks"]: float(row["log_sigma"]) for row in shipped_rows("parallelism", _SPREADS)}
-    return known[peaks]
+    row = next(one for one in shipped_rows("parallelism", _SPREADS) if one["peaks"] == peaks)
+    rest_frac = 1.0 if math.isnan(lasting_frac) else min(max(1.0 - lasting_frac, 0.0), 1.0)
+    return math.hypot(float(row["log_sigma"]), float(row["rest_log_sigma"]) * rest_frac)
 
 
 def bound_bytes(
