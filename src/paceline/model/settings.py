@@ -12,6 +12,19 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.costs import AdapterKind, Configuration
 
 _COMMAND = "paceline trace --help"
+#: What says something here, and what other tools call it.
+WORDS_OF_OTHERS: Mapping[str, str] = {
+    "the option `--precision`, as in `--precision int4`": "weights quantize quantization "
+    "quant bits dtype torch_dtype load_in_4bit load_in_8bit",
+    "the option `--seq N`": "seq seq_len seq_length max_length max_seq_length",
+    "the option `--optimizer NAME`": "optim optimizer",
+    "the option `--compiler compiled`": "compile torch_compile",
+    "`lora_rank=16`": "lora r rank lora_r",
+    "`checkpointing=full`": "gradient_checkpointing activation_checkpointing recompute",
+    "`attention=flash`": "flash flash_attention flash_attn sdpa attn attn_implementation",
+    "`cache_format=fp8`": "kv_cache kv kv_cache_dtype kv_cache_precision",
+}
+_MEANT = {word: here for here, words in WORDS_OF_OTHERS.items() for word in words.split()}
 _TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -46,11 +59,13 @@ def read_settings(text: str, base: Configuration) -> Configuration:
 
 
 def _unknown_setting(name: str, value: str, known: Collection[str]) -> UnknownNameError:
-    """No such field; of the rank of a kind of adapter, how it is written."""
+    """No such field; of the rank of a kind of adapter, and of others' words, how it is written."""
     kind = name.removesuffix("_rank")
     if kind != name and kind in get_args(AdapterKind):
         hint = f"write lora_rank={value},lora_kind={kind}"
         return UnknownNameError(f"no setting named `{name}`", hint=hint)
+    if meant := _MEANT.get(name):
+        return UnknownNameError(f"no setting named `{name}`", hint=f"write {meant}")
     return UnknownNameError.from_name("setting", name, known, command=_COMMAND)
 
 

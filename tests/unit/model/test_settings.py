@@ -6,7 +6,7 @@ import pytest
 
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.costs import Configuration
-from paceline.model.settings import read_settings
+from paceline.model.settings import WORDS_OF_OTHERS, read_settings
 
 VALUES = {
     "precision": ("fp8", "fp8"), "compiler": ("xla", "xla"), "checkpointing": ("full", "full"),
@@ -71,3 +71,19 @@ def test_the_rank_of_a_kind_of_adapter_is_said_as_it_is_written():
 def test_a_value_of_another_kind_is_refused(text):
     with pytest.raises(InvalidInputError):
         read_settings(text, Configuration())
+
+
+@pytest.mark.parametrize(("here", "words"), WORDS_OF_OTHERS.items())
+def test_words_of_other_tools_are_no_settings_and_what_they_mean_can_be_read(
+    here: str, words: str
+) -> None:
+    names = {field.name for field in fields(Configuration)}
+    assert names.isdisjoint(words.split())
+    meant = here.strip("`")
+    if not here.startswith("the option"):
+        name, _, value = meant.partition("=")
+        assert written(getattr(read_settings(meant, Configuration()), name)) == value
+    for word in words.split():
+        with pytest.raises(UnknownNameError) as caught:
+            read_settings(f"{word}=1", Configuration())
+        assert meant in (caught.value.hint or "")
