@@ -411,6 +411,7 @@ class PlanFile:
         scaling: Scaling curve of the first choice's device, by number of devices.
         knee: Where more devices stop paying, and what holds them back; may be empty.
         rent_or_buy: When an own machine would pay; may be empty.
+        emissions: Electricity that the first choice takes, and what it emits; may be empty.
         next_commands: What to type next, most useful first.
         num_candidates: Candidates that were evaluated.
         explanation: Where every figure of the first choice comes from.
@@ -432,6 +433,7 @@ class PlanFile:
     scaling: tuple[ScalingPoint, ...] = ()
     knee: str = ""
     rent_or_buy: str = ""
+    emissions: str = ""
     next_commands: tuple[str, ...] = ()
     num_candidates: int = 0
     explanation: tuple[TracedFigure, ...] = ()

@@ -16,6 +16,7 @@ from paceline.model.graph.workload import Workload
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
 from paceline.planning.effects import check_search_acts
 from paceline.planning.explain.assumptions import assumptions, goal_text
+from paceline.planning.explain.emissions import emissions_sentence
 from paceline.planning.explain.exclusions import rejected_groups, why_not_sentences
 from paceline.planning.explain.impossible import check_possible
 from paceline.planning.explain.notes import choice_notes, loop_note
@@ -109,6 +110,7 @@ def make_plan(
         scaling=curve,
         knee=knee_sentence(search, curve),
         rent_or_buy=rent_or_buy_sentence(search, selection.best),
+        emissions=emissions_sentence(search, selection.best),
         next_commands=_next_commands(search, selection, asked_as, plan_file),
         num_candidates=len(search.candidates),
         explanation=explanation(search, selection.best),

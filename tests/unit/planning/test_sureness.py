@@ -12,7 +12,7 @@ import pytest
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.uncertainty import is_rough
-from paceline.planning.explain.confidence import better_words
+from paceline.planning.explain.wording import better_words
 from paceline.planning.forecast.question import Question, resolve_question
 from paceline.planning.goal.goal import Work
 from paceline.planning.goal.options import parse_goal

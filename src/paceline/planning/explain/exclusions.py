@@ -10,9 +10,9 @@ import numpy as np
 
 from paceline.model.graph.graph import FloatArray
 from paceline.planfile import RejectedChoice
-from paceline.planning.explain.confidence import better_words
 from paceline.planning.explain.repriced import Winning, cost_per_price, per_sample_price
 from paceline.planning.explain.wording import (
+    better_words,
     candidate_name,
     failure_text,
     figures_text,

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.model.graph.distinct import distinct
-from paceline.planning.explain.confidence import better_words
 from paceline.planning.explain.notes import input_note
 from paceline.planning.explain.repriced import price_changed
 from paceline.planning.explain.wording import (
+    better_words,
     candidate_name,
     cost_value_text,
     duration_up,

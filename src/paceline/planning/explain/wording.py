@@ -12,6 +12,7 @@ from paceline.planning.goal.chance import chance_words
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
 from paceline.planning.search.evaluation import Constraint, objective_name
+from paceline.planning.search.preference import better_chance
 from paceline.planning.search.selection import standard_margin
 from paceline.prediction.uncertainty.normal import normal_cdf
 from paceline.units import (
@@ -25,6 +26,14 @@ from paceline.units import (
 
 #: From here on shares are told as multiples.
 _MANY_TIMES = 4.0
+#: What a smaller objective makes a candidate.
+_BETTER = {
+    "cost": "cheaper",
+    "time": "faster",
+    "balanced": "better",
+    "energy": "more frugal",
+    "performance-per-usd": "cheaper",
+}
 
 
 def candidate_name(search: Search, row: int) -> str:
@@ -162,3 +171,15 @@ def plural(count: int, noun: str) -> str:
     ('1 price', '14 older prices')
     """
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def better_words(search: Search, first: int, second: int) -> str:
+    """In how many cases ``first`` is better than ``second``, such as ``cheaper in 8 of 10 cases``.
+
+    Where it is as likely as not, that it is a toss-up.
+    """
+    word = _BETTER[objective_name(search.goal)]
+    chance = better_chance(search, first, second)
+    if 0.45 < chance < 0.55:
+        return f"as likely {word} as not"
+    return f"{word} in {chance_words(chance)}"

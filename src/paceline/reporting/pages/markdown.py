@@ -48,6 +48,7 @@ def plan_markdown(plan: PlanFile) -> str:
         ("## Why this one", _bullets(plan.why or (first.reason,))),
         ("## The one setting to change", _bullets(first.service.settings if first.service else ())),
         ("## Sensitivity", _bullets((*plan.turns, plan.knee, plan.rent_or_buy))),
+        ("## Electricity", _bullets((plan.emissions,))),
         ("## Risks", _bullets(_risks(first))),
         ("## Prices and where they were read", [markdown_table(_price_table(shown))]),
         ("## Considered and left out", _bullets(_left_out(plan.rejected))),

@@ -53,6 +53,7 @@ def plan_page(plan: PlanFile) -> Page:
             title="What would change the answer",
             lines=tuple(filter(None, (*plan.turns, plan.rent_or_buy))),
         ),
+        Section(title="Electricity", lines=tuple(filter(None, (plan.emissions,)))),
         Section(title="Left out", lines=tuple(rejection_text(one) for one in plan.rejected)),
     )
     return Page(

@@ -265,6 +265,7 @@ def _explanations(plan: PlanFile, width: int, *, is_full: bool) -> list[str]:
         "excluded": _excluded(plan.rejected),
         "runner-up": _beginning(why, RUNNER_UP),
         "rent or buy": (plan.rent_or_buy,),
+        "electricity": (plan.emissions,),
         "scaling": (plan.knee,),
         "more": more,
     }
