@@ -17,7 +17,8 @@ def said(**asked: object) -> dict[str, float]:
     found = SAID.match(plan.emissions)
     assert found, plan.emissions
     first = plan.choices[0]
-    assert first.power_w is not None and first.time_s is not None
+    assert first.power_w is not None
+    assert first.time_s is not None
     read = {name: float(text.replace(",", "")) for name, text in found.groupdict().items()}
     return read | {"devices_kwh": first.power_w * first.time_s.mid / 3.6e6}
 
