@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from paceline.model.reading import worker
+from paceline.model import lowering
+from paceline.model.reading import load, worker
+from paceline.prediction.step import one_pass
 from warm_workers import WORKERS, asked_once
 
 # No deadline: the two cores that run the tests may be busy. The same tree gives the same answer
@@ -28,6 +31,12 @@ if _PROFILE == "default":
     # Else it reads the code of all modules for constants to draw, six seconds in each process of a
     # fresh clone, and draws others where another test has imported more.
     providers._get_local_constants = lambda: providers._local_constants
+
+
+# Tests ask for the same models in turn, a user for one: what is kept is that of more of them.
+load._read_again = lru_cache(maxsize=16)(load._read_again.__wrapped__)
+lowering._lowered = lru_cache(maxsize=64)(lowering._lowered.__wrapped__)
+one_pass._predicted = lru_cache(maxsize=256)(one_pass._predicted.__wrapped__)
 
 
 def pytest_sessionstart() -> None:

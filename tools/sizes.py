@@ -8,10 +8,10 @@ comment lines per 100 code lines, public names with a docstring, annotated param
 from __future__ import annotations
 
 import ast
-import io
+import gc
+import re
 import statistics
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -60,12 +60,25 @@ def read_module(path: Path) -> Module:
     return Module(path=path, text=text, tree=ast.parse(text))
 
 
+#: A comment or a string of either kind of quotes, the long ones first.
+_COMMENT_OR_STRING = re.compile(
+    r"""#[^\n]*|\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""",
+    re.DOTALL,
+)
+
+
 def lines_with(module: Module) -> tuple[int, int]:
-    """How many lines have code, and how many a comment; slow, as the tokenizer is in Python."""
-    tokens = list(tokenize.generate_tokens(io.StringIO(module.text).readline))
-    comments = {t.start[0] for t in tokens if t.type == tokenize.COMMENT}
-    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER}
-    return len({t.start[0] for t in tokens if t.type not in layout}), len(comments)
+    """How many lines have code, and how many a comment; a string stands where it begins."""
+    comments = 0
+
+    def bare(found: re.Match[str]) -> str:
+        nonlocal comments
+        is_comment = found[0].startswith("#")
+        comments += is_comment
+        return "" if is_comment else "text" + "\n" * found[0].count("\n")
+
+    code = _COMMENT_OR_STRING.sub(bare, module.text)
+    return sum(map(bool, map(str.strip, code.split("\n")))), comments
 
 
 def modules_in(folder: Path) -> list[Module]:
@@ -160,6 +173,8 @@ def crowded(modules: Sequence[Module]) -> list[str]:
 
 def main() -> int:
     """Print the table; 1 where a bound is crossed."""
+    # Trees come by the million, and stay until the end.
+    gc.disable()
     package = modules_in(PACKAGE)
     print(table(package))
     found = crowded(package) + offences(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,3 +44,33 @@ def join_tables(first: _Table, *others: _Table, axis: int = 0) -> _Table:
     }
     joined: _Table = replace(value, **columns)
     return joined
+
+
+class ByContent(Generic[_Table]):
+    """A table that is equal to each with the same values, by which an answer is kept.
+
+    Things in its columns that have no hash are the same where they are one thing.
+    """
+
+    __slots__ = ("_content", "table")
+
+    def __init__(self, table: _Table) -> None:
+        value: Any = table
+        self.table = table
+        self._content = tuple(_content(getattr(value, one.name)) for one in fields(value))
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByContent) and self._content == other._content
+
+
+def _content(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return column.shape, column.dtype.str, column.tobytes()
+    try:
+        hash(column)
+    except TypeError:
+        return tuple(map(id, column))
+    return column

@@ -63,6 +63,8 @@ from paceline.values import dataclass
 #: Programs that are kept while they are rewritten, some 10 MB each of a large model, and as they
 #: run: configurations that come one after another share them.
 _NUM_ON_THE_WAY, _NUM_REWRITTEN = 2, 3
+#: Passes that are kept as they run, some 100 KB each: remedies, windows and other goals ask again.
+_NUM_LOWERED = 32
 
 
 def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
@@ -72,6 +74,12 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         UnknownNameError: No such precision.
         InvalidInputError: The precision cannot train.
     """
+    return _lowered(graph, configuration)
+
+
+@lru_cache(maxsize=_NUM_LOWERED)
+def _lowered(graph: Graph, configuration: Configuration) -> LoweredPass:
+    """`lower`, once for the same pass."""
     layers = fewer_layers(graph, configuration)
     found = _lowered_by_few(graph, layers, configuration) if layers.copies > 1 else None
     if found is not None:

@@ -6,11 +6,12 @@ Shape legend: D devices, P points, R rows of the cost table, N ops in execution 
 from __future__ import annotations
 
 import dataclasses
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline.columns import join_tables, take_rows
+from paceline.columns import ByContent, join_tables, take_rows
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.distinct import among
 from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
@@ -47,6 +48,8 @@ from paceline.values import dataclass
 OVERHEAD_FACTOR = 3.0
 #: Upper limit of the elements of one working array, which bounds memory.
 _CHUNK_ELEMENTS = 400_000
+#: Predictions that are kept: a goal that is moved asks for the same again.
+_NUM_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,9 +120,19 @@ def predict_pass(
         framework: Whose host dispatch applies: a name in the calibration's ``host`` table.
 
     Returns:
-        Arrays of (D, P).
+        Arrays of (D, P), which are not written to.
     """
     calibration = calibration or builtin_calibration()
+    return _predicted(lowered, ByContent(devices), ByContent(points), calibration, framework)
+
+
+@lru_cache(maxsize=_NUM_KEPT)
+def _predicted(
+    lowered: LoweredPass, at: ByContent[DeviceTable], asked: ByContent[Points],
+    calibration: Calibration, framework: str,
+) -> PassPrediction:  # fmt: skip
+    """`predict_pass`, once for the same passes, devices and points."""
+    devices, points = at.table, asked.table
     question = _Question(
         lowered=lowered,
         devices=devices,
@@ -128,7 +141,10 @@ def predict_pass(
         host_d1n=dispatch_s(lowered, framework, devices, calibration)[:, None],
         waits=waits_of(lowered),
     )
-    return _prediction(question, points, _all_times(question, points))
+    found = _prediction(question, points, _all_times(question, points))
+    for column in dataclasses.fields(found):
+        getattr(found, column.name).setflags(write=False)
+    return found
 
 
 def abstentions(
