@@ -28,7 +28,11 @@ def answers(grid: PredictionGrid) -> dict[str, GridCell]:
 
 
 @pytest.mark.parametrize(("model", "task"), [("mnist-cnn", "infer"), (_TEXT, "train")])
-def test_nearly_every_device_answers(model: str, task: str) -> None:
+def test_nearly_every_device_answers(
+    model: str, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What would make it fit where it does not is asked device by device, and is no matter here.
+    monkeypatch.setattr("paceline.app.requests.predictions._remedies", lambda *_: ())
     grid = predict(model, task=task, device=",".join(NAMES))
     found = answers(grid)
     assert len(found) >= 450

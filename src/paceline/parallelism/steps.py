@@ -180,6 +180,10 @@ class Steps:
         """Of ``step_s``, what ranks exchange with nothing to hide it, and wait for."""
         return self.exposed_s + self.tensor_s + self.bubble_s
 
+    def lost_of(self, row: int) -> float:
+        """`lost_s` of one row."""
+        return float(self.exposed_s[row] + self.tensor_s[row] + self.bubble_s[row])
+
     def check(self, row: int = 0) -> None:
         """Raise why a row has no figure, if it has none.
 
@@ -249,7 +253,7 @@ class Steps:
 
     def waits_for_ranks(self, row: int) -> bool:
         """Whether communication that nothing hides is what holds a row back."""
-        return bool(self.lost_s[row] > _COMMUNICATION_BOUND_FRAC * self.step_s[row])
+        return bool(self.lost_of(row) > _COMMUNICATION_BOUND_FRAC * self.step_s[row])
 
     def with_spread(self, log_sigma: FloatArray, alone: Steps | None = None) -> Steps:
         """The same, with the interval of a log-normal step time.

@@ -260,7 +260,7 @@ def _latency(search: Search, choice: PlannedChoice, row: int) -> list[TracedFigu
 
 
 def _communication(search: Search, row: int) -> list[TracedFigure]:
-    exposed = float(search.evaluation.steps.lost_s[row])
+    exposed = search.evaluation.steps.lost_of(row)
     if int(search.candidates.num_devices[row]) == 1:
         text = "one device exchanges nothing"
         return [_assumed("exposed_communication_s", exposed, format_duration(exposed), text)]

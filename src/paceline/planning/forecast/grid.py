@@ -455,7 +455,7 @@ def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
 def _waiting_j(grid: _Grid, row: int) -> float:
     """What a device draws while it waits for others; nothing where it waits for none."""
     place, _, _ = np.unravel_index(row, grid.asked.shape)
-    lost_s, tdp_w = float(grid.steps.lost_s[row]), grid.asked.places[int(place)].device.tdp_w
+    lost_s, tdp_w = grid.steps.lost_of(row), grid.asked.places[int(place)].device.tdp_w
     if not lost_s > 0.0:
         return 0.0
     return lost_s * float(idle_power_w(np.nan if tdp_w is None else tdp_w, builtin_calibration()))

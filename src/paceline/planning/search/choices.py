@@ -82,7 +82,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         meets_goal=bool(search.is_feasible[row]),
         num_devices=int(candidates.num_devices[row]),
         optimizer_steps=num_steps if is_training and num_steps else None,
-        exposed_communication_s=float(evaluation.steps.lost_s[row]),
+        exposed_communication_s=evaluation.steps.lost_of(row),
         mfu_frac=mfu_frac(search, row),
         shares=_shares(search, row),
         service=_planned_service(search, row),

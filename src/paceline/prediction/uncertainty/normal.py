@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 
 def normal_cdf(z: float) -> float:
@@ -14,6 +15,7 @@ def normal_cdf(z: float) -> float:
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
+@lru_cache(maxsize=64)
 def normal_quantile(chance: float) -> float:
     """The ``z`` below which a standard normal variable stays with ``chance``; by bisection.
 
