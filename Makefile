@@ -188,11 +188,13 @@ $(VENV)/.paceline: requirements/core.txt pyproject.toml
 	@$(VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 
+# The pip that comes with an older Python hashes each of its thousand tags for each file of each release.
 # What is listed is installed by both cores at once; then what a machine with a GPU needs besides, while
 # what workers of the tests import is compiled.
 $(TEST_VENV)/.paceline: requirements/core.txt requirements/test.txt requirements/model_zoos.txt pyproject.toml
 	@echo "setting up $(TEST_VENV) with PyTorch and the test tools (once, a few minutes)" >&2
 	@test -x $(TEST_VENV)/bin/python || "$$(tools/find_python)" -m venv $(TEST_VENV)
+	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile pip==26.3 || true
 	@sed '/^[#-]/d' requirements/core.txt requirements/test.txt requirements/model_zoos.txt | \
 		xargs -n 45 -P 2 $(TEST_VENV)/bin/python $(PIP_INSTALL) --no-compile --no-deps
 	@($(TEST_VENV)/bin/python -c "import torch._dynamo" 2>/dev/null || true) & \

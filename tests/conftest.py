@@ -9,7 +9,9 @@ from functools import lru_cache
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.intervalsets import IntervalSet
 
 from paceline.model import lowering
 from paceline.model.reading import load, worker
@@ -31,6 +33,11 @@ if _PROFILE == "default":
     # Else it reads the code of all modules for constants to draw, six seconds in each process of a
     # fresh clone, and draws others where another test has imported more.
     providers._get_local_constants = lambda: providers._local_constants
+
+#: All characters but surrogates, which hypothesis would try one by one in each process.
+_UTF_8 = IntervalSet([(0, 0xD7FF), (0xE000, 0x10FFFF)]), IntervalSet([])
+_intervals_of = charmap.intervals_from_codec
+charmap.intervals_from_codec = lambda codec: _UTF_8 if codec == "utf-8" else _intervals_of(codec)
 
 
 # Tests ask for the same models in turn, a user for one: what is kept is that of more of them.

@@ -46,7 +46,8 @@ def test_a_capacity_is_drawn_only_within_reach(course):
 def test_the_page_of_a_model_shows_the_course_and_what_would_lower_it():
     pytest.importorskip("vl_convert")
     subject = page_of("resnet50", ModelOptions(device="a100"))
-    page = page_html(subject)
+    # What draws it in a browser takes seconds to make, and is tested with the pages of plans.
+    page = page_html(subject, script="draw()")
     assert "Memory over the pass" in page
     assert "To need less memory" in page
     assert "checkpointing=block" in page
