@@ -37,11 +37,12 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 # marker `make soak` alone asks for, 10,000 tests take 10 s less of the processor.
 USUALLY := -n 2 --dist loadfile -p no:hypothesispytest -m "$(USUAL)"
 
-# Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them.
+# Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them. They note
+# no failures, which `pytest` may be about to run again.
 NUMERIC = $(shell grep -rl --include='test_*.py' 'mark.kernels' tests)
 
 test-kernels: $(TEST_VENV)/.paceline  ## Laws that kernels reach again, by those of an older processor
-	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest -p no:hypothesispytest \
+	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest -p no:hypothesispytest -p no:cacheprovider \
 		-m "kernels and $(USUAL)" $(NUMERIC)
 
 # With assertions as written: each process would rewrite those of all tests, to tell what they compared.
