@@ -13,7 +13,7 @@ ASKED = {"task": "infer", "prompt_tokens": 6000, "output_tokens": 200, "rps": 1.
 
 @pytest.mark.parametrize(("option", "strict"), [("ttft", "60ms"), ("tpot", "1ms")])
 def test_what_the_hint_says_is_kept(option: str, strict: str) -> None:
-    devices = {"device": "l40s", "max_devices": 2}
+    devices = {"device": "l40s", "max_devices": 2, "cloud": "runpod"}
     with pytest.raises(paceline.NoOfferError, match=f"--{option} excludes") as refused:
         paceline.plan("mistral-7b", **ASKED, **devices, **{option: strict})
     kept = re.search(rf"it keeps --{option} (\S+)", refused.value.hint)
