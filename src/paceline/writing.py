@@ -60,12 +60,21 @@ def _target_of(path: Path) -> tuple[bool, Path]:
     try:
         is_direct = path.exists() and not path.is_file()
         target = path if is_direct else path.resolve()
-    except (OSError, RuntimeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "its links lead in a circle"
-        raise InvalidInputError(
-            f"cannot write `{path}`: {why}", hint="choose another path"
-        ) from None
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from None
+    except RuntimeError:
+        raise _unwritable(path, _CIRCLE) from None
+    # From Python 3.13 on the end of links that have none is a link.
+    if target.is_symlink():
+        raise _unwritable(path, _CIRCLE)
     return is_direct, target
+
+
+_CIRCLE = "its links lead in a circle"
+
+
+def _unwritable(path: Path, why: str | None) -> InvalidInputError:
+    return InvalidInputError(f"cannot write `{path}`: {why}", hint="choose another path")
 
 
 def write_whole(path: Path, text: str) -> None:
