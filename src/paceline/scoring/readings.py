@@ -21,6 +21,7 @@ from paceline.scoring.naming.models import PublishedModel, UnresolvedRowError, r
 from paceline.scoring.naming.precisions import cache_format_of, resolve_precision
 from paceline.scoring.naming.serving import Requests, note_on_host, requests_of
 from paceline.scoring.naming.software import inference_format_of, optimizer_kernel_of
+from paceline.scoring.naming.stated_lengths import decoding_steps
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines, read_table
 from paceline.stack.engines import USUAL_LOOP
@@ -168,7 +169,7 @@ def read_job(row: Row) -> Reading:
         batch_per_gpu=batch,
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,
-        num_passes=model.num_passes,
+        num_passes=decoding_steps(model.entry, row.framework, batch, model.num_passes),
         log_level=float(framework["log_level"] or 0.0),
         log_sigma=math.hypot(model.log_sigma, widening(assumed)),
         framework_log_sigma=float(framework["log_sigma"] or 0.0),

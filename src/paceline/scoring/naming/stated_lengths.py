@@ -110,5 +110,47 @@ def longest_seen(mean: float, std: float, num_texts: int = SEEN_TEXTS) -> float:
     return mean * math.exp(math.sqrt(variance) * beyond - variance / 2.0)
 
 
+def decoding_steps(entry: str, framework: str, batch: float, usual: float) -> float:
+    """Passes of a batch whose texts are written token by token.
+
+    A batch runs until its longest text is done, so that it takes more passes than a text of its
+    own, if its texts are not sorted by length (``data/decoded_texts.csv``).
+
+    Args:
+        entry: The model.
+        framework: As the row writes it.
+        batch: Texts that are written beside each other; NaN where that is not known.
+        usual: Passes of one text.
+
+    >>> steps = [decoding_steps("published_sequences:gnmt_beam1", "PyTorch", n, 28) for n in (1, 8)]
+    >>> [round(count) for count in steps], decoding_steps("gpt2", "PyTorch", 8, 1)
+    ([28, 51], 1)
+    """
+    asked = {"entry": entry, "framework": framework}
+    line = next(fitting_lines("decoded_texts.csv", asked), None)
+    if line is None or math.isnan(batch):
+        return usual
+    texts = next(fitting_lines("text_lengths.csv", {"name": line["texts"]}))
+    mean, std, longest = (float(texts[f"{what}_tokens"]) for what in ("mean", "std", "longest"))
+    return usual * min(mean_longest(mean, std, batch) / mean, longest / mean)
+
+
+def mean_longest(mean: float, std: float, num_texts: float) -> float:
+    """Tokens of the longest of so many texts on average, whose lengths are spread as a lognormal.
+
+    >>> [round(mean_longest(28.0, 14.0, count)) for count in (1, 2, 8, 32, 512)]
+    [28, 35, 51, 68, 107]
+    """
+    variance = math.log1p((std / mean) ** 2)
+    levels = ((2 * i + 1) / (2 * _NUM_LEVELS) for i in range(_NUM_LEVELS))
+    beyond = (NormalDist().inv_cdf(level ** (1.0 / num_texts)) for level in levels)
+    longest = sum(math.exp(math.sqrt(variance) * one) for one in beyond) / _NUM_LEVELS
+    return mean * longest * math.exp(-variance / 2.0)
+
+
+#: Quantiles at which a mean over texts is taken.
+_NUM_LEVELS = 1000
+
+
 def _number(text: str) -> float:
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else 0.0
