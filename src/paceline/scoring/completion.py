@@ -181,17 +181,24 @@ def _requested(row: Cells) -> Cells:
 
 
 def _scripted(row: Cells) -> Cells:
-    """The optimizer, the casts and the exchange of the script that a row ran."""
+    """The optimizer, the format, the casts and the exchange of the script that a row ran.
+
+    >>> said = {"framework": "PyTorch", "precision": "AMP", "gpu": "A100", "task": "infer"}
+    >>> _scripted(said | {"model": "TFT"})
+    {'precision': 'tf32'}
+    >>> _scripted(said | {"model": "GNMT", "compiler_flags": "beam=5"})
+    {'rewrite': 'inference_format=pure'}
+    """
     asked = {
         "entry": _entry(row),
         "framework": row.get("framework", ""),
-        "precision": row.get("precision", ""),
+        "stated": row.get("precision", ""),
         "origin": row.get("source", ""),
     }
     what = "script_updates.csv" if _trains(row) else "script_casts.csv"
     found = dict(next(_fitting(what, asked), {}))
     found.pop("source", None)
-    written = {name: text for name, text in found.items() if name not in asked}
+    written = {name: text for name, text in found.items() if text and name not in asked}
     is_apart = _trains(row) and next(_fitting("script_replicas.csv", asked), None)
     return written | ({"parallelism": "independent"} if is_apart else {})
 

@@ -15,6 +15,7 @@ from paceline.model.graph.store import read_workload, save_workload
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import StatedItem, as_items
 from paceline.model.names.front_ends import FRONT_ENDS
+from paceline.model.names.shipped_graphs import shipped_file
 from paceline.model.reading.load import load_workload
 from paceline.scoring.readings import Reading
 from paceline.values import dataclass
@@ -150,7 +151,7 @@ def _keep(path: Path, write: Callable[[], None]) -> None:
 def _digest(key: WorkloadKey) -> str:
     facts = [key.entry, key.task, str(key.image_size), str(key.optimizer)]
     facts += [f"{name}={_version(name)}" for name in ("paceline", *_TRACED_WITH)]
-    facts.append(_readers_digest())
+    facts += [_readers_digest(), _shipped_digest(key.entry, key.task)]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
 
 
@@ -159,6 +160,16 @@ def _readers_digest() -> str:
     """What changes whenever the code that traces does: a kept trace is of the code that made it."""
     files = sorted(path for path in FRONT_ENDS.rglob("*") if path.suffix in _READ_BY_WORKERS)
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+@cache
+def _shipped_digest(entry: str, task: Task) -> str:
+    """What changes with the graph that is shipped of a model; empty where none is."""
+    try:
+        path = shipped_file(entry, task)
+    except InvalidInputError:
+        return ""
+    return "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _version(distribution: str) -> str:

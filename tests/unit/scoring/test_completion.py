@@ -69,6 +69,24 @@ def test_a_stated_beam_settles_a_search() -> None:
         entry_of(**gnmt)
 
 
+def test_a_batch_takes_as_many_passes_as_its_longest_text() -> None:
+    """All frameworks read the same text; no sentence is longer than where decoding stops."""
+    gnmt = {
+        "model": "GNMT",
+        "gpu": "A100",
+        "task": "infer",
+        "unit": "tok/s",
+        "extra": "beam size=1",
+    }
+    for framework, tokens in (("PyTorch", 58), ("TensorFlow", 54)):
+        row = {**gnmt, "framework": framework, "precision": "AMP"}
+        jobs = [
+            read_job(parse_row(completed(row | {"batch_per_gpu": n}))) for n in ("1", "8", "512")
+        ]
+        assert [round(job.num_passes) for job in jobs] == [28, 51, 79]
+        assert {job.units_per_item for job in jobs} == {tokens}
+
+
 def test_stated_steps_count_as_passes() -> None:
     row = {"model": "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS", "gpu": "H100"}
     half = resolve_model(parse_row(completed(row | {"extra": "inference_steps=10"})))

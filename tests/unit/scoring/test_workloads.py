@@ -49,3 +49,16 @@ def test_a_folder_that_cannot_be_made_costs_a_trace_each_time(
     for _ in range(2):
         cached_workload(KEY, cache_folder=tmp_path / "cache")
     assert traced == ["mnist-cnn"] * 2
+
+
+def test_a_shipped_graph_that_changed_is_read_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, traced: list[str]
+) -> None:
+    graph = tmp_path / "shipped"
+    monkeypatch.setattr(workloads, "shipped_file", lambda *_: graph)
+    for content in (b"today's", b"today's", b"tomorrow's"):
+        graph.write_bytes(content)
+        workloads._shipped_digest.cache_clear()
+        cached_workload(KEY, cache_folder=tmp_path / "cache")
+    workloads._shipped_digest.cache_clear()
+    assert traced == ["mnist-cnn"] * 2

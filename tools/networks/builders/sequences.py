@@ -19,10 +19,13 @@ class _GnmtAttention(nn.Module):
         self.scale = nn.Parameter(torch.empty(1))
 
     def forward(self, y, x):
+        return torch.bmm(torch.softmax(self.energy(y, x), dim=-1), x)
+
+    def energy(self, y, x):
+        """How well every query fits every key."""
         both = self.query(y)[:, :, None] + self.key(x)[:, None]
         score = self.score / self.score.norm() * self.scale
-        energy = torch.tanh(both + self.bias).matmul(score)
-        return torch.bmm(torch.softmax(energy, dim=-1), x)
+        return torch.tanh(both + self.bias).matmul(score)
 
 
 class Gnmt(nn.Module):
@@ -70,23 +73,78 @@ class Gnmt(nn.Module):
 
 
 class GnmtStep(Gnmt):
-    """One step of beam search: a token for every sentence of the batch from ``beam`` candidates.
+    """One step of a search: a token for every sentence of the batch from ``beam`` candidates.
 
     The encoder runs once per sentence and is not counted; keys are projected anew in each step.
+    What is kept of each candidate (words, length, score, coverage, state) is looked up and written
+    as the search of NVIDIA/DeepLearningExamples does (read 2026-11-29), without what it does when
+    sentences end.
     """
 
-    def __init__(self, beam):
+    def __init__(self, beam, longest=80):
         super().__init__()
-        self.beam = beam
+        self.beam, self.longest = beam, longest
 
     def inputs(self, batch, seq):
-        """The last token of every beam, and the encoded sentences."""
-        tokens = torch.empty((batch * self.beam, 1), dtype=torch.int64)
-        return tokens, torch.empty(batch * self.beam, seq, 1024)
+        """Last tokens, encoded sentences and their lengths, the state of layers, what is kept."""
+        rows = batch * self.beam
+        whole = {"dtype": torch.int64}
+        tokens, lengths = torch.empty((rows, 1), **whole), torch.empty(rows, **whole)
+        active, written = torch.empty(rows, **whole), torch.empty((rows, self.longest), **whole)
+        kept = (written, torch.empty(rows, **whole), torch.empty(rows), torch.empty(rows, seq))
+        return (
+            tokens,
+            torch.empty(rows, seq, 1024),
+            lengths,
+            torch.empty(8, rows, 1024),
+            active,
+            *kept,
+        )
 
-    def forward(self, tokens, x):
-        scores = torch.log_softmax(self.vocabulary(self._decoded(tokens, x)), dim=-1)
-        return scores.view(-1, self.beam * scores.shape[-1]).topk(self.beam)
+    def forward(self, tokens, x, lengths, state, active, written, sizes, scores, covered):
+        logits, state, weights = self._step(tokens, x, lengths, state)
+        likely, words = torch.log_softmax(logits, dim=-1).topk(self.beam)
+        if self.beam == 1:
+            return self._extended(words.view(-1), active, written, sizes), state
+        done = (tokens == 0).view(-1, self.beam)
+        sizes[active] = sizes[active] + (~done.view(-1)).long()
+        unfinished = weights.float().squeeze(1).masked_fill(done.view(-1, 1), 0.0)
+        covered[active] = covered[active] + unfinished
+        words, source, best = self._chosen(words, likely, done, scores[active])
+        scores[active] = best.view(-1)
+        kept = active[source.view(-1)]
+        written[active] = written[kept]
+        written[active, 1] = words.view(-1)
+        sizes[active] = sizes[kept]
+        return done.min(1)[0].any(), done.any(), state.index_select(1, source.view(-1))
+
+    def _step(self, tokens, x, lengths, state):
+        hidden = [tuple(layer.chunk(2)) for layer in state.chunk(4)]
+        absent = torch.arange(x.shape[1]) >= lengths[:, None]
+        y, new = self.reader(self.embedding(tokens), hidden[0])
+        energy = self.attention.energy(y, x).masked_fill_(absent[:, None], -65504.0)
+        weights = torch.softmax(energy, dim=-1)
+        context, states = torch.bmm(weights, x), [*new]
+        for number, layer in enumerate(self.decoder):
+            z, new = layer(torch.cat((y, context), -1), hidden[number + 1])
+            states += new
+            y = z if number == 0 else z + y
+        return self.vocabulary(y), torch.cat(states), weights
+
+    def _extended(self, words, active, written, sizes):
+        written[active, 1] = words
+        sizes[active] = sizes[active] + 1
+        return (words == 0).any()
+
+    def _chosen(self, words, likely, done, scores):
+        """The best of what every candidate goes on with, and of which it is."""
+        square = self.beam * self.beam
+        words = words.view(-1, self.beam, self.beam).masked_fill(done[..., None], 0)
+        total = scores.view(-1, self.beam, 1) + likely.float().view(-1, self.beam, self.beam)
+        best, index = total.view(-1, square).topk(self.beam)
+        first = torch.arange(index.shape[0]) * self.beam
+        source = index // self.beam + first[:, None]
+        return words.view(-1, square).gather(1, index), source, best
 
 
 class _RelativeBlock(nn.Module):
