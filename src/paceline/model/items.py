@@ -271,13 +271,14 @@ def _heard(
 def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> Workload:
     """Text encoders, steps of the denoiser, and the decoder of latents."""
     steps = stated.denoising_steps or int(row["steps"])
+    num_passes = steps + int(row["more_passes"] or 0)
     is_guided = row["guided"] == "yes" if stated.is_guided is None else stated.is_guided
     rows = 2.0 if is_guided else 1.0
     denoiser = workload.passes[0]
     graph = with_rows(denoiser.graph, rows / float(row["graph_rows"]))
     beside = (*_encoders(row["text"], rows), *_decoder(row["decoder"], workload))
     parts = [
-        f"a {row['one']}: {steps} step{'s' * (steps > 1)} {_guided_words(is_guided=is_guided)}",
+        f"a {row['one']}: {_step_words(steps, num_passes)} {_guided_words(is_guided=is_guided)}",
         *(["its text encoded"] if row["text"] else []),
         "its latents decoded" if row["decoder"] else f"{row['left_out']} not counted",
     ]
@@ -286,12 +287,22 @@ def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> 
     return replace(
         workload,
         title=_ONE_STEP.sub("", workload.title),
-        passes=(replace(denoiser, name="denoise", graph=graph, repeats=float(steps)), *beside),
+        passes=(replace(denoiser, name="denoise", graph=graph, repeats=float(num_passes)), *beside),
         sample_unit=_UNITS[row["unit"]],
         item=f"{', '.join(parts)} ({changes})",
         beside_frac=float(around["beside_frac"]),
         beside_log_sigma=float(around["log_sigma"]),
     )
+
+
+def _step_words(steps: int, num_passes: int) -> str:
+    """Steps of an item, and passes of the denoiser where its scheduler takes more of them.
+
+    >>> _step_words(20, 21), _step_words(1, 1)
+    ('20 steps in 21 passes', '1 step')
+    """
+    passes = f" in {num_passes} passes" if num_passes != steps else ""
+    return f"{steps} step{'s' * (steps > 1)}{passes}"
 
 
 def _pipeline() -> Mapping[str, str]:

@@ -148,6 +148,17 @@ def test_what_an_item_has_not_is_refused(entry, stated, option):
         as_items(load_workload(entry, task="infer"), stated)
 
 
+@pytest.mark.parametrize(
+    ("entry", "more"), [("sd15-unet", 1), ("published_diffusion:sdxl_unet", 0)]
+)
+def test_a_scheduler_may_take_more_passes_than_steps(entry, more):
+    """PNDM, as Stable Diffusion 1.5 is published with, begins its second step twice."""
+    raw = load_workload(entry, task="infer")
+    for steps in (20, None):
+        found = as_items(raw, StatedItem(denoising_steps=steps))
+        assert found.passes[0].repeats == (steps or 50) + more
+
+
 def test_training_has_no_items_of_inference():
     raw = load_workload("sd15-unet", task="train")
     assert as_items(raw) is raw
