@@ -18,7 +18,8 @@ from paceline.loop import order  # noqa: E402
 from paceline.loop.keras import data, launch  # noqa: E402
 from paceline.loop.parallel.notation import keras_refusals, parse  # noqa: E402
 
-#: A worker: writes that it lives; the second one of the first life ends badly.
+#: A worker: writes that it lives; the second one of the first life ends badly, after the first one
+#: has written, which else is ended before it does on a busy machine.
 WORKER = """
 import json, os, signal, sys, time
 place = json.loads(os.environ["TF_CONFIG"])
@@ -31,6 +32,8 @@ if sys.argv[2] == "waits":
     open("%s/ready-%d" % (folder, rank), "w").close()
     time.sleep(60)
 elif rank == 1 and len([one for one in os.listdir(folder) if one[:2] == "1-"]) == 1:
+    while not [one for one in os.listdir(folder) if one[:2] == "0-"]:
+        time.sleep(0.05)
     sys.exit(3)
 elif rank == 0 and len([one for one in os.listdir(folder) if one[:2] == "0-"]) == 1:
     time.sleep(60)
