@@ -49,7 +49,7 @@ def join_tables(first: _Table, *others: _Table, axis: int = 0) -> _Table:
 class ByContent(Generic[_Table]):
     """A table that is equal to each with the same values, by which an answer is kept.
 
-    Things in its columns that have no hash are the same where they are one thing.
+    Things in a tuple that have no hash are the same where they are one thing.
     """
 
     __slots__ = ("_content", "table")
@@ -72,5 +72,7 @@ def _content(column: Any) -> Any:
     try:
         hash(column)
     except TypeError:
+        if not isinstance(column, tuple):
+            raise
         return tuple(map(id, column))
     return column
