@@ -33,9 +33,10 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 	$(TEST_VENV)/bin/lint-imports
 	$(TEST_PYTHON) tools/sizes.py
 
-# Both cores. Without the plug-in of hypothesis, which looks at each test before and after and whose
-# marker `make soak` alone asks for, 10,000 tests take 10 s less of the processor.
-USUALLY := -n 2 --dist loadfile -p no:hypothesispytest -m "$(USUAL)"
+# Three for two cores, as one of them often waits for what it has started. Without the plug-in of
+# hypothesis, which looks at each test before and after and whose marker `make soak` alone asks for,
+# 10,000 tests take 10 s less of the processor.
+USUALLY := -n 3 --dist loadfile -p no:hypothesispytest -m "$(USUAL)"
 
 # Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them. They note
 # no failures, which `pytest` may be about to run again.
