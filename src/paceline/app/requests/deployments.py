@@ -82,7 +82,7 @@ def _start(made: Deployment, folder: str | None) -> str:
 def target_table(targets: Sequence[Target]) -> Table:
     """One row per target."""
     return Table(
-        columns=header("target | writes ~24+ | for | --set ~16+"),
+        columns=header("target | writes ~18+ | for | --set ~16+"),
         rows=tuple(
             (t.name, t.summary, ", ".join(t.all_purposes), ", ".join(t.options)) for t in targets
         ),
