@@ -35,9 +35,8 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 
 # Three for two cores, as one of them often waits for what it has started. Without the plug-in of
 # hypothesis, which looks at each test before and after and whose marker `make soak` alone asks for,
-# 10,000 tests take 10 s less of the processor. In the order of the rooms: by number, those files would
-# come last that have a few long tests each.
-USUALLY := -n 3 --dist loadfile --no-loadscope-reorder -p no:hypothesispytest -m "$(USUAL)"
+# 10,000 tests take 10 s less of the processor.
+USUALLY := -n 3 --dist loadfile -p no:hypothesispytest -m "$(USUAL)"
 
 # Files with laws that the choice of kernels can reach: `tools/uneven_kernels.py` finds them. They note
 # no failures, which `pytest` may be about to run again.
