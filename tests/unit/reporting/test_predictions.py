@@ -8,6 +8,7 @@ import pytest
 
 from paceline.planfile import Interval
 from paceline.planning.forecast.grid import GridCell, MemoryParts, PredictionGrid
+from paceline.planning.forecast.services import SeenTimes, ServiceCell
 from paceline.reporting.figures import number_range
 from paceline.reporting.screens.predictions import grid_text
 
@@ -78,3 +79,24 @@ def test_a_share_of_the_rate_above_one_is_explained_where_it_stands(shares, is_t
     cells = tuple(replace(one, mfu_frac=share) for one, share in pairs)
     text = grid_text(replace(predicted, cells=cells))
     assert ("MFU above 100 %" in text) == is_told
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize(
+    ("replicas", "precisions"), [((2, 1), ("bf16",) * 2), ((2, 2), ("bf16", "fp8"))]
+)
+def test_services_are_told_apart_at_every_width(width, replicas, precisions) -> None:
+    seen_s = Interval(low=0.1, mid=0.12, high=0.15)
+    seen = SeenTimes(p50_s=seen_s, p95_s=seen_s, p99_s=seen_s)
+    services = tuple(
+        ServiceCell(
+            device="Acme X1", num_devices=2, num_replicas=number, num_ranks=2 // number,
+            precision=precision, first_token=seen, per_token=seen,
+            requests_per_s=4.0, capacity_requests_per_s=Interval(low=8.0, mid=9.0, high=10.0),
+        )
+        for number, precision in zip(replicas, precisions, strict=True)
+    )  # fmt: skip
+    table = grid_text(replace(grid((1,)), services=services), width=width).splitlines()
+    rows = [line for line in table if line.startswith("2×Acme X1")]
+    assert len(set(rows)) == len(rows) == 2
+    assert all("120 ms (100–150)" in row for row in rows)

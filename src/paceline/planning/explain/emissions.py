@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from datetime import date
 
 from paceline.catalog.naming.grids import cleanest_and_dirtiest, grid_of
 from paceline.parallelism.uncertainty import energy_interval_of
@@ -11,7 +11,7 @@ from paceline.planning.places.own_machines import host_power_w
 from paceline.planning.places.ownership import HOURS_PER_MONTH, ownership_facts
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import place_of
+from paceline.planning.search.choices import mean_power_w, place_of
 from paceline.units import HOUR_S, format_significant
 
 #: What a site takes for each kWh of its machines, by who runs it: items of ``ownership.csv``.
@@ -26,10 +26,10 @@ def emissions_sentence(search: Search, best: int) -> str:
     Devices count with the power that is predicted, the rest of their machines with a share, and
     the site with its cooling. Empty where the devices' power is not known.
     """
-    place, evaluation = place_of(search, best), search.evaluation
-    devices_w = float(evaluation.energy_j_per_sample[best] * evaluation.samples_per_s[best])
-    if place.parts or not math.isfinite(devices_w):
+    devices_w = mean_power_w(search, best)
+    if devices_w is None:
         return ""
+    place, evaluation = place_of(search, best), search.evaluation
     is_job = bool(evaluation.num_steps[best])
     busy_s = float(evaluation.time_s[best]) if is_job else HOURS_PER_MONTH * HOUR_S
     num_nodes = int(search.candidates.num_nodes[best])
@@ -57,4 +57,5 @@ def _overhead(place: Place) -> float:
     if place.is_owned:
         return 1.0
     item = _COOLING_ITEMS.get(provider_kind(place.offer.cloud), _USUAL_COOLING)
-    return [fact.value for fact in ownership_facts() if fact.item == item][-1]
+    facts = (fact for fact in ownership_facts() if fact.item == item)
+    return max(facts, key=lambda fact: fact.dated or date.min).value

@@ -68,7 +68,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         energy_interval_j_per_sample=energy_interval_of(
             energy_j, float(evaluation.steps.log_sigma[row])
         ),
-        power_w=_mean_power_w(search, row),
+        power_w=mean_power_w(search, row),
         memory_bytes=_memory_interval(search, row),
         memory_capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),
         parallel_efficiency_frac=float(evaluation.efficiency_frac[row]),
@@ -339,7 +339,8 @@ def _chance_of(search: Search, row: int, options: tuple[str, ...]) -> float | No
     return min(normal_cdf(float(standard_margin(c, rows)[0])) for c in stated)
 
 
-def _mean_power_w(search: Search, row: int) -> float | None:
+def mean_power_w(search: Search, row: int) -> float | None:
+    """Mean power of all devices; None where it is not known, and of two kinds of machine."""
     if place_of(search, row).parts:
         return None
     evaluation = search.evaluation

@@ -86,10 +86,16 @@ def services_table(cells: Sequence[ServiceCell]) -> Table:
     is_whole = all(cell.first_token is None for cell in cells)
     seen = {"answer": "request"} if is_whole else _SEEN
     titles = [f"{title} p50/p95/p99 >" for title in seen]
-    first = ("devices ~12+", "replicas > -2", "format -1")
-    columns = [*first, *titles, "requests/s > -3", "at most >"]
     rows = tuple(_service_row(cell, tuple(seen.values())) for cell in cells)
+    # What tells rows apart stays on a narrow terminal.
+    replicas = "replicas >" + " -2" * _is_alike(rows, 1)
+    precision = "format" + " -1" * _is_alike(rows, 2)
+    columns = ["devices ~12+", replicas, precision, *titles, "requests/s > -3", "at most >"]
     return Table(columns=header(" | ".join(columns)), rows=rows)
+
+
+def _is_alike(rows: Sequence[tuple[str, ...]], column: int) -> bool:
+    return len({row[column] for row in rows}) == 1
 
 
 def _service_row(cell: ServiceCell, names: Sequence[str]) -> tuple[str, ...]:
