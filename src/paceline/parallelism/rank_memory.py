@@ -424,4 +424,5 @@ def _kept_by_rows(
         ),
         buckets=kept(bucketed, gradients),
         wraps_each=profile.wraps_each,
+        starts_whole=profile.starts_whole,
     )

@@ -87,7 +87,7 @@ class ReplayedRank:
 def replayed_rank(
     graph: Graph, configuration: Configuration, strategy: Strategy, *, batch: float, seq: float,
     capacity_bytes: float = math.inf, varies: bool = False, wraps_each: bool = False,
-    flat_states: bool = False,
+    flat_states: bool = False, starts_whole: bool = False,
 ) -> ReplayedRank:  # fmt: skip
     """One pass of one rank, allocation by allocation; of a pipeline, of a rank of its last stage.
 
@@ -102,6 +102,7 @@ def replayed_rank(
         wraps_each: Whether ranks that split weights gather what lies beside repeated blocks module
             by module.
         flat_states: Whether a rank has one tensor for each optimizer state of all its weights.
+        starts_whole: Whether a rank that splits weights has all of them before.
 
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
@@ -109,7 +110,9 @@ def replayed_rank(
     # Replicas hold what a rank alone holds.
     if strategy.sharding == "none" and strategy.num_ranks == strategy.size("dp"):
         strategy = Strategy(schedule=strategy.schedule, recompute=strategy.recompute)
-    asked = (graph, configuration, strategy, wraps_each, batch, seq, varies, flat_states)
+    asked = (
+        graph, configuration, strategy, wraps_each, starts_whole, batch, seq, varies, flat_states,
+    )  # fmt: skip
     added = process_memory(configuration.platform)
     around_bytes = added.workspace_bytes + added.context_mid_bytes
     held = free = _replay(*asked, math.inf)
@@ -125,21 +128,23 @@ def replayed_rank(
 @lru_cache(maxsize=_MOST_KEPT)
 def _replay(
     graph: Graph, configuration: Configuration, strategy: Strategy, wraps_each: bool,
-    batch: float, seq: float, varies: bool, flat_states: bool, room_bytes: float,
+    starts_whole: bool, batch: float, seq: float, varies: bool, flat_states: bool,
+    room_bytes: float,
 ) -> ReplayedPeak:  # fmt: skip
     """What a rank takes of so much room; how much makes no difference where it fits."""
-    lived, streams = _lived(graph, configuration, strategy, wraps_each)
+    lived, streams, weights = _lived(graph, configuration, strategy, wraps_each)
     return replay(
         lived, batch=batch, seq=seq, varies=varies, streams=streams, flat_states=flat_states,
-        capacity_bytes=room_bytes,
+        capacity_bytes=room_bytes, first_bytes=weights if starts_whole else (),
+        keeps_first=configuration.offload == "weights",
     )  # fmt: skip
 
 
 @lru_cache(maxsize=_MOST_LIVED)
 def _lived(
     graph: Graph, configuration: Configuration, strategy: Strategy, wraps_each: bool
-) -> tuple[Lifetimes, list[int]]:
-    """Storages of a rank, and the stream that allocates each."""
+) -> tuple[Lifetimes, list[int], FloatArray]:
+    """Storages of a rank, the stream that allocates each, and weights that ranks split, whole."""
     how = configuration
     if strategy.recompute != "none":
         how = replace(how, checkpointing=strategy.recompute)
@@ -153,6 +158,8 @@ def _lived(
     ranks = np.where(_of_experts(program, rank.is_expert), shards, shards * strategy.size("ep"))
     kept = KeptShares.of(ranks, sharding)
     lived = _shared(program, kept.on_host() if how.offload == "weights" else kept)
+    is_split = (program.stores.owner == Owner.PARAMETER) & (kept.parameter < 1.0)
+    weights: FloatArray = program.stores.num_bytes()[is_split, 0]
     streams = _streams(program, sharding)
     if sharding == "zero3":
         passing = passing_weights(program, how, wraps_each=wraps_each)
@@ -160,7 +167,7 @@ def _lived(
     if strategy.size("pp") > 1:
         rows = stores_of_last_stage(program, strategy.size("pp"))
         lived, streams = lived.take(rows), [streams[row] for row in rows.tolist()]
-    return lived, streams
+    return lived, streams, weights
 
 
 def _streams(program: Program, sharding: Sharding) -> list[int]:

@@ -63,6 +63,7 @@ class TrainingProfile:
         returns_gradients: Whether a share of gradients that went to the host comes back whenever it
             is summed, and goes down in FP32 once a step.
         flat_states: Whether a rank has one tensor for each optimizer state of all its weights.
+        starts_whole: Whether a rank has the whole model on its device before it keeps its share.
         host: Whose kernels run, and whose host dispatches them.
     """
 
@@ -89,6 +90,7 @@ class TrainingProfile:
     live_parameters: float = 0.0
     returns_gradients: bool = False
     flat_states: bool = False
+    starts_whole: bool = False
     host: str = _USUAL
 
     @property

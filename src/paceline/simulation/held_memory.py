@@ -131,7 +131,7 @@ def _replayed(job: Job, capacity_bytes: float, *, varies: bool) -> ReplayedRank:
         replayed_rank(
             one.graph, job.how, job.strategy, batch=job.batch, seq=float(job.length),
             capacity_bytes=capacity_bytes, varies=varies, wraps_each=software.wraps_each,
-            flat_states=software.flat_states,
+            flat_states=software.flat_states, starts_whole=software.starts_whole,
         )
         for one in job.workload.passes
         if one.runs_on == "device"

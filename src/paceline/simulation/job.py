@@ -29,7 +29,8 @@ from paceline.values import dataclass
 #: ranks that split gradients keep them whole until the last microbatch, as FSDP does where trainers
 #: accumulate under ``no_sync`` (accelerate, Lightning Fabric);
 #: stages get equal numbers of layers rather than equal cost;
-#: ranks that split weights do as stage 3 of DeepSpeed (`parallelism/data/frameworks.toml`);
+#: ranks that split weights do as stage 3 of DeepSpeed (`parallelism/data/frameworks.toml`), and may
+#: have the whole model on their device first, which a script avoids under ``zero.Init``;
 #: replicas of an expert rank shard everything but its experts, of which each has its own whole;
 #: modules launch each kernel, also those that a library fused, and experts are a loop of the host;
 #: `paceline.loop.parallelize` runs the strategy (`loop` of `parallelism/data/frameworks.toml`).
@@ -45,6 +46,7 @@ Habit = Literal[
     "whole-gradients",
     "even-layers",
     "stage-3",
+    "made-whole",
     "kept-experts",
     "launched",
     "looped-experts",
@@ -54,6 +56,7 @@ HABITS: tuple[Habit, ...] = get_args(Habit)
 #: Habits of software whose ranks have items of their own and share no layer.
 OF_REPLICAS: tuple[Habit, ...] = (
     "gathers-ahead", "hooks", "adapter-hooks", "whole-gradients", "stage-3",
+    "made-whole",
 )  # fmt: skip
 
 #: Finds a workload by what it is called and its task.
@@ -282,6 +285,7 @@ def software_of(job: Job, usual: TrainingProfile | None = None) -> TrainingProfi
             returns_gradients=own.returns_gradients,
             wraps_each=own.wraps_each,
             live_parameters=own.live_parameters,
+            starts_whole=own.starts_whole and "made-whole" in job.habits,
         )
     if "kept-experts" in job.habits:
         profile = replace(profile, shards_experts=False)

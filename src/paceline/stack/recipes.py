@@ -27,6 +27,7 @@ _HABIT_OF_FLAG = {
     "keeps_gradients": "whole-gradients",
     "even_layers": "even-layers",
     "is_deepspeed": "stage-3",
+    "makes_whole": "made-whole",
     "keeps_experts": "kept-experts",
     "launches_each": "launched",
     "loops_experts": "looped-experts",

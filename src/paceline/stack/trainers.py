@@ -20,6 +20,8 @@ from paceline.values import dataclass
 _BEFORE_RELEASE = re.compile(r"\s*(?::|==)\s*(?=v?\d)")
 #: A release, and what stands before it.
 _RELEASE = re.compile(r"[\s:=]*v?\d[\w.]*")
+#: Formats of a base beside which PEFT turns on checkpoints, and beside which it widens the rest.
+_CHECKPOINTED, _CAST = ("int4", "int8", "gptq"), ("int4", "int8", "awq")
 #: Year of a release that nobody names.
 _NEWEST = float("inf")
 
@@ -123,24 +125,26 @@ def release_settings(framework: str) -> dict[str, str]:
 
 
 def as_prepared(settings: Mapping[str, str], frozen_weights: str) -> dict[str, str]:
-    """Settings beside a base of so few bits, as PEFT prepares one that bitsandbytes narrowed.
+    """Settings beside a base of so few bits, as PEFT prepares it.
 
-    `prepare_model_for_kbit_training` casts to FP32 what is not narrowed: embeddings, norms and
-    head. Norms hand on FP32, and so do layers that read it. It turns on checkpoints of each block
-    where nobody says otherwise.
+    `prepare_model_for_kbit_training` casts to FP32 what bitsandbytes and AWQ did not narrow:
+    embeddings, norms and head. Norms hand on FP32, and so do layers that read it. It turns on
+    checkpoints of each block beside bitsandbytes and GPTQ where nobody says otherwise.
 
     Args:
         settings: Of adapters, by name.
         frozen_weights: Format of the base.
 
-    Source: huggingface/peft, utils/other.py (read 2026-11-28).
+    Source: huggingface/peft 0.13.2, utils/other.py (read 2026-11-29).
 
     >>> as_prepared({"training_format": "pure"}, "int4")
     {'checkpointing': 'block', 'training_format': 'autocast'}
+    >>> as_prepared({"training_format": "pure"}, "gptq")
+    {'checkpointing': 'block', 'training_format': 'pure'}
     """
-    if frozen_weights not in ("int4", "int8"):
-        return dict(settings)
-    return {"checkpointing": "block", **settings, "training_format": "autocast"}
+    checkpoints = {"checkpointing": "block"} if frozen_weights in _CHECKPOINTED else {}
+    casts = {"training_format": "autocast"} if frozen_weights in _CAST else {}
+    return checkpoints | dict(settings) | casts
 
 
 def usual_settings(

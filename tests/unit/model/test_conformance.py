@@ -80,6 +80,8 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "frozen_weights": "fp8"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "nvfp4"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "mxfp4"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "gptq"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "awq"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "frozen_products": "kept"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "fp8", "frozen_products": "cast"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "frozen_products": "held"}),

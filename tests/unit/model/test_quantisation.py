@@ -62,6 +62,35 @@ def test_a_frozen_base_is_narrow_and_its_head_and_adapters_are_not(weights, widt
     assert one.parameter_bytes == 4 * (one.num_parameters - dense) + width * dense
 
 
+#: Matrices by hand: 32 layers of LLaVA 1.5 7B's language model, 24 of CLIP's tower, and
+#: the two between them (`config.json` of both; a convolution of patches is none).
+WORDS = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
+TOWER = 24 * (4 * 1024 * 1024 + 2 * 1024 * 4096) + 1024 * 4096 + 4096 * 4096
+
+
+@pytest.mark.parametrize(("weights", "narrow"), [("gptq", WORDS), ("awq", WORDS)])
+def test_gptq_and_awq_leave_towers_as_they_are(weights, narrow):
+    one = of_training("llava-1.5-7b", lora_rank=8, frozen_weights=weights, precision="fp32")
+    assert one.parameter_bytes == 4 * (one.num_parameters - narrow) + 0.51953125 * narrow
+
+
+def test_bitsandbytes_narrows_towers_too():
+    """Its `replace_with_bnb_linear` takes every linear layer but the head."""
+    one = of_training("llava-1.5-7b", lora_rank=8, frozen_weights="int4", precision="fp32")
+    narrow = WORDS + TOWER
+    assert one.parameter_bytes == 4 * (one.num_parameters - narrow) + INT4 * narrow
+
+
+def test_an_encoder_beside_its_decoder_is_no_tower():
+    stored = {
+        of_training(
+            "whisper-small", lora_rank=8, frozen_weights=weights, precision="fp32"
+        ).parameter_bytes
+        for weights in ("gptq", "awq", "int4")
+    }
+    assert max(stored) < 1.02 * min(stored)
+
+
 def test_weights_that_are_trained_keep_their_format():
     with pytest.raises(InvalidInputError, match="weights that are not trained"):
         of_training("gpt2", frozen_weights="int4")

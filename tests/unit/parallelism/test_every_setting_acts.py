@@ -74,7 +74,7 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "update": [{"update": "in-backward"}],
     "frozen_weights": [
         {"frozen_weights": name, "lora_rank": 8}
-        for name in ("fp8", "int8", "nvfp4", "mxfp4", "int4")
+        for name in ("fp8", "int8", "nvfp4", "mxfp4", "int4", "gptq", "awq")
     ],
     "libraries": [
         {"libraries": ("torch==1.10",)},

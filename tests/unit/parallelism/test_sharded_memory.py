@@ -53,6 +53,14 @@ def test_zero3_adds_only_the_gathered_blocks_to_the_paper() -> None:
     assert float(found[0]) / 1e9 == pytest.approx(1.9 + 15 / 16, abs=0.05)
 
 
+def test_a_model_that_is_there_whole_before_it_is_split_is_the_least_peak() -> None:
+    """15 GB of weights, of which ranks then keep less than three; no rank splits none."""
+    whole = replace(find_training_profile(), starts_whole=True)
+    for sharding, expected_gb in (("zero3", 15.0), ("zero2", 16.6)):
+        found = 120e9 - saved_bytes(paper(), 64, sharding, profile=whole)
+        assert float(found[0]) / 1e9 == pytest.approx(expected_gb, abs=0.05)
+
+
 def test_shares_on_the_host_leave_the_gathered_blocks_alone() -> None:
     """The paper's 15 GB of weights: two of 32 blocks, however many ranks; and no gradients."""
     for num_ranks in (8, 64):

@@ -125,6 +125,20 @@ def test_shorter_sequences_before_the_longest_leave_segments_behind(job, seq):
     assert varied.reserved_bytes >= one.allocated_bytes - MIB * len(job.birth)
 
 
+@given(jobs(), st.lists(st.integers(1, 64 * MIB), min_size=1, max_size=8))
+def test_what_is_there_first_leaves_its_segments_or_gives_them_back(job, first):
+    """All of it at once is the least that is reserved, and a job takes what it finds."""
+    plain = replay(job, batch=1)
+    kept, gone = (
+        replay(job, batch=1, first_bytes=first, keeps_first=keeps) for keeps in (True, False)
+    )
+    assert min(kept.allocated_bytes, gone.allocated_bytes) >= sum(first)
+    assert min(kept.reserved_bytes, gone.reserved_bytes) >= sum(first)
+    for one in (kept, gone):
+        assert one.reserved_bytes <= plain.reserved_bytes + sum(first) + 20 * MIB * len(first)
+    assert gone.reserved_bytes >= plain.reserved_bytes
+
+
 @given(jobs())
 def test_lengths_that_no_tensor_has_change_no_replay(job):
     one, varied = (replay(job, batch=1, num_steps=17, varies=v) for v in (False, True))

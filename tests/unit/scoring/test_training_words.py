@@ -30,7 +30,9 @@ def reading(**cells: str) -> Reading:
     [
         ("bfloat16 compute, 4-bit base", "bf16", "int4", ""),
         ("bf16 compute, nf4 base", "bf16", "int4", ""),
-        ("fp16 compute, GPTQ int4 base", "fp16", "int4", ""),
+        ("fp16 compute, GPTQ int4 base", "fp16", "gptq", ""),
+        ("bf16 compute, gptq int8 base", "bf16", "int8", ""),
+        ("bf16 compute, awq base", "bf16", "awq", ""),
         ("bf16 compute, int8 base", "bf16", "int8", ""),
         ("fp16 O2 (fp32 master)", "fp16", "", "half-weights"),
         ("bf16 AMP (fp32 weights)", "bf16", "", "autocast"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,24 @@ def test_no_process_holds_more_than_there_is(model: str) -> None:
         held = held_bytes(job, capacity_bytes)
         told = simulate([job], [Machine.of(H100)]).memory_interval_bytes()
         assert held.low <= held.mid <= held.high <= max(capacity_bytes, told.high)
+
+
+@pytest.mark.parametrize(("offload", "stays"), [("none", False), ("weights", True)])
+def test_a_model_made_whole_stays_in_segments_where_shares_go_to_the_host(
+    offload: str, stays: bool
+) -> None:
+    """Stage 3 empties the cache when it joins shares on the device, and only then."""
+    plain = job_of(
+        "llama-3.2-1b", "dp4+zero3+recompute-block", batch=1, seq=256, offload=offload,
+        training_format="joined-gradients",
+    )  # fmt: skip
+    plain = replace(plain, habits=("stage-3",))
+    whole = replace(plain, habits=("stage-3", "made-whole"))
+    machine = Machine.parse("4xA100 SXM4 80GB@dgx-a100,-", CATALOG)
+    before, after = (held_memory(one, simulate([one], [machine])).mid for one in (plain, whole))
+    weights = 2.0 * plain.workload.num_parameters
+    assert after >= max(before, weights)
+    assert (after > before + 0.3 * weights) == stays
 
 
 def test_what_sums_refuse_is_told_as_they_have_it() -> None:

@@ -102,6 +102,16 @@ def test_software_whose_replicas_keep_experts_whole(device: str) -> None:
     assert "kept-experts" not in usual_habits("transformers", **asked)
 
 
+def test_scripts_on_deepspeed_make_the_model_whole_and_trainers_do_not() -> None:
+    """Trainers of Hugging Face load under `zero.Init`."""
+    asked = {"model": "llama-3-8b", "device": "A100 SXM4 80GB", "configuration": Configuration()}
+    for framework, expected in (
+        ("deepspeed", True), ("HF Trainer + DeepSpeed", False), ("trl, deepspeed", False),
+        ("Lightning + DeepSpeed", True), ("transformers", False), ("megatron", False),
+    ):  # fmt: skip
+        assert ("made-whole" in usual_habits(framework, **asked)) == expected, framework
+
+
 def test_megatron_launches_each_kernel_unless_a_recipe_replays_graphs() -> None:
     """Qwen3's recipes for GB200 of 26.06 record whole iterations; nothing else was asked before."""
     asked = {"model": "qwen3-30b-a3b", "configuration": Configuration(precision="MXFP8")}

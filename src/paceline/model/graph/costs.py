@@ -92,7 +92,9 @@ class Configuration:
         update: Whether parameters are updated ``after`` backward, or each ``in-backward`` as soon
             as its gradient is there, which goes at once (GaLore per layer, LOMO, torchtune's
             ``optimizer_in_bwd``).
-        frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
+        frozen_weights: Format in which dense weights that are not trained are stored (QLoRA): of
+            all linear layers, or with ``gptq`` and ``awq``, which have 4 bits, of the language
+            model's blocks alone.
         frozen_products: What products with such weights keep for backward: nothing, as weights are
             ``widened`` again, their widened copies (``kept``, as torchao's tensors of weights alone
             do), their inputs op by op as they are ``cast`` to 8 bits (torchao's of both), or their
@@ -159,7 +161,7 @@ class Configuration:
     accumulates: bool = False
     gradient_buffers: int = 0
     update: Literal["after", "in-backward"] = "after"
-    frozen_weights: Literal["same", "fp8", "int8", "nvfp4", "mxfp4", "int4"] = "same"
+    frozen_weights: Literal["same", "fp8", "int8", "nvfp4", "mxfp4", "int4", "gptq", "awq"] = "same"
     frozen_products: FrozenProducts = "widened"
     libraries: tuple[str, ...] = ()
     widens_in_kernels: bool = False

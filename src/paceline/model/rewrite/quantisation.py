@@ -3,7 +3,9 @@
 Eager libraries widen a weight into a temporary before each product; fused kernels widen inside.
 What automatic differentiation keeps of that is a setting of its own (`FrozenProducts`).
 Embeddings, norms, the last product (the head of a language model) and weights that are trained keep
-their format, as in bitsandbytes, GPTQ and AWQ. Some formats narrow the experts of a mixture alone.
+their format. bitsandbytes narrows all other linear layers; GPTQ and AWQ narrow the blocks of the
+language model, and leave towers that read pictures or sound as they are. Some formats narrow the
+experts of a mixture alone.
 Files of llama.cpp narrow the head in its own way, and tables of words as the layers.
 """
 
@@ -86,12 +88,46 @@ def _facts(weight_format: str) -> Mapping[str, str]:
 
 
 def _narrow_weights(program: Program, weight_format: str, kinds: Sequence[OpKind]) -> BoolArray:
-    """What a format narrows: dense weights, or those of experts alone where there are any."""
-    dense = _dense_weights(program, kinds)
-    if _facts(weight_format)["narrows"] == "experts":
+    """What a format narrows: dense weights, those of a language model's blocks, or of experts."""
+    dense, narrows = _dense_weights(program, kinds), _facts(weight_format)["narrows"]
+    if narrows == "blocks":
+        dense = dense & _weights_of_words(program)
+    if narrows == "experts":
         of_experts = dense & _expert_weights(program)
         return of_experts if of_experts.any() else dense
     return dense
+
+
+def _weights_of_words(program: Program) -> BoolArray:
+    """Storages that the row of numbered blocks reads which ends at the head, and its encoder's.
+
+    All of them where no product lies in such a row.
+
+    Source: AutoGPTQ/AutoGPTQ, modeling/qwen.py (``layers_block_name``), huggingface/optimum 1.23.3,
+        gptq/constants.py (``BLOCK_PATTERNS``) and casper-hansen/AutoAWQ, models/qwen2vl.py
+        (``get_model_layers``): one list of blocks, that of the language model (read 2026-11-29).
+    """
+    ops, reads = program.ops, program.reads
+    rows = np.array([_row_of_blocks(name) for name in program.modules])[ops.module]
+    is_product = (ops.kind == OpKind.MATMUL) & (ops.phase == Phase.FORWARD) & (rows != "")
+    if not is_product.any():
+        return np.ones(len(program.stores), dtype=bool)
+    last = str(rows[np.flatnonzero(is_product)[-1]])
+    is_read = np.zeros(len(program.stores), dtype=bool)
+    is_own = np.isin(rows, (last, last.replace("decoder", "encoder")))
+    is_read[reads.storage[is_own[reads.op]]] = True
+    return is_read
+
+
+def _row_of_blocks(module: str) -> str:
+    """What comes before the first number of a path; nothing of one that has none.
+
+    >>> _row_of_blocks("model.layers.3.mlp.experts.0"), _row_of_blocks("lm_head")
+    ('model.layers', '')
+    """
+    parts = module.split(".")
+    number = next((place for place, part in enumerate(parts) if part.isdecimal()), 0)
+    return ".".join(parts[:number])
 
 
 def _expert_weights(program: Program) -> BoolArray:

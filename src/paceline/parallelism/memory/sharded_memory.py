@@ -183,6 +183,7 @@ class KeptShares:
         buckets: Of gradients, once more as buckets that are there from the start.
         wraps_each: Whether what lies beside the repeated blocks is gathered module by module.
         stays_bytes: Of gathered weights, what stays between forward and backward at most.
+        starts_whole: Whether all parameters are there before ranks that split them keep shares.
     """
 
     parameter: FloatArray
@@ -191,10 +192,11 @@ class KeptShares:
     buckets: FloatArray
     wraps_each: bool = False
     stays_bytes: float = 0.0
+    starts_whole: bool = False
 
     def take(self, rows: IntArray) -> KeptShares:
         """Those of some ranks."""
-        return take_rows(self, rows, alike=("wraps_each", "stays_bytes"))
+        return take_rows(self, rows, alike=("wraps_each", "stays_bytes", "starts_whole"))
 
     def on_host(self) -> KeptShares:
         """With shares of weights and gradients in host memory, of what ranks split.
@@ -224,6 +226,7 @@ class KeptShares:
             buckets=np.where(has_buckets & (share < 1.0), 1.0, 0.0),
             wraps_each=profile is not None and profile.wraps_each,
             stays_bytes=0.0 if profile is None else _NARROW_BYTES * profile.live_parameters,
+            starts_whole=profile is not None and profile.starts_whole,
         )
 
 
@@ -244,7 +247,8 @@ def live_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:
     whole_bytes = moments.all_gradients * gradients * (kept.parameter < 1.0)
     live = live - np.maximum(split_bytes - whole_bytes, 0.0)
     live = live + moments.all_gradients * kept.buckets
-    return np.asarray(live.max(axis=0))
+    first = moments.parameters.max(axis=0) * (kept.parameter < 1.0) * kept.starts_whole
+    return np.asarray(np.maximum(live.max(axis=0), first))
 
 
 def filled_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:

@@ -48,6 +48,7 @@ _HABITS: Mapping[str, str] = MappingProxyType(
         "whole-gradients": "gradients stay whole while they accumulate",
         "even-layers": "stages get equal numbers of layers",
         "stage-3": "under zero3 gradients have a buffer from the start and a billion weights stay",
+        "made-whole": "each device has the whole model before zero3 splits it",
         "kept-experts": "replicas shard everything but the experts of their rank",
         "launched": "modules launch each kernel",
         "looped-experts": "experts are launched one by one, and the host waits for their counts",

@@ -78,6 +78,7 @@ def _fits(search: Search, row: int, replayed: dict[tuple[object, ...], bool]) ->
                 one.graph, job.configuration, job.strategy, batch=job.batch,
                 seq=_most_tokens(search, one.name), capacity_bytes=capacity_bytes,
                 wraps_each=software.wraps_each, flat_states=software.flat_states,
+                starts_whole=software.starts_whole,
             ).fits
             for one in search.workload.passes
             if one.runs_on == "device"

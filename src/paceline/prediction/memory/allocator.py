@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray, Owner
 from paceline.model.lowering import Lifetimes
@@ -100,7 +101,7 @@ class _Allocator:
     def _new_segment(self, size_bytes: int) -> Block:
         segment_bytes = _segment_bytes(size_bytes)
         if self.reserved_bytes + segment_bytes > self._capacity_bytes:
-            self._release_free_segments()
+            self.release_free_segments()
         if self.reserved_bytes + segment_bytes > self._capacity_bytes:
             raise _OutOfMemoryError
         block = Block(segment_bytes, self._next_address, is_free=False)
@@ -109,7 +110,8 @@ class _Allocator:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return block
 
-    def _release_free_segments(self) -> None:
+    def release_free_segments(self) -> None:
+        """Give back what is wholly free."""
         for pool in self._pools.values():
             whole = [b for b in pool.blocks.values() if b.previous is None and b.following is None]
             for block in whole:
@@ -127,6 +129,8 @@ def replay(
     varies: bool = False,
     streams: Sequence[int] | None = None,
     flat_states: bool = False,
+    first_bytes: npt.ArrayLike = (),
+    keeps_first: bool = False,
 ) -> ReplayedPeak:
     """Run a pass through the allocator.
 
@@ -141,6 +145,8 @@ def replay(
         streams: Stream that allocates each storage; one for all if None.
         flat_states: Whether each optimizer state is one tensor, for which no freed block is large
             enough: they lie apart, as if they were there before the first step.
+        first_bytes: Tensors that are there together before all else, and gone before it.
+        keeps_first: Whether their segments stay; they are given back otherwise.
     """
     streams = [0] * len(lifetimes.birth) if streams is None else streams
     lengths = _lengths(seq) if varies else [seq] * num_steps
@@ -153,6 +159,7 @@ def replay(
     pools = {length: allocator.pools(one, streams) for length, one in rounded.items()}
     fits = True
     try:
+        _start(allocator, _rounded(np.asarray(first_bytes, dtype=np.float64)), keeps=keeps_first)
         for row in np.flatnonzero(resident & ~is_state).tolist():
             allocator.take(rounded[seq][row], pools[seq][row])
         states = np.flatnonzero(is_state).tolist()
@@ -173,6 +180,16 @@ def replay(
         reserved_bytes=float(allocator.peak_reserved_bytes),
         fits=fits,
     )
+
+
+def _start(allocator: _Allocator, sizes: list[int], *, keeps: bool) -> None:
+    """All tensors of a model at once, which ranks then split."""
+    pools = allocator.pools(sizes, [0] * len(sizes))
+    blocks = [allocator.take(size, pool) for size, pool in zip(sizes, pools, strict=True)]
+    for block, pool in zip(blocks, pools, strict=True):
+        allocator.give_back(block, pool)
+    if not keeps:
+        allocator.release_free_segments()
 
 
 def _lengths(longest: float) -> list[float]:

@@ -36,7 +36,9 @@ _SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 #: What is narrow where a cell names base weights.
 _NARROW_BASE = (
     (re.compile(r"mxfp4"), "mxfp4"),
-    (re.compile(r"nf4|fp4|int4|4-?bit|4/8|gptq(?!.*int8)|awq"), "int4"),
+    (re.compile(r"gptq(?!.*int8)"), "gptq"),
+    (re.compile(r"awq"), "awq"),
+    (re.compile(r"nf4|fp4|int4|4-?bit|4/8"), "int4"),
     (re.compile(r"int8|8-?bit|fp8"), "int8"),
 )
 _TRAINED_TOO = re.compile(r"[^;(]*\btrained (too|as well|whole)\b", re.IGNORECASE)
