@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "src" / "paceline" / "frontends" / "torch"))
 
 from torch_entries.subjects import RequestError, build_subject  # noqa: E402
-from torch_transformers import families  # noqa: E402
+from torch_transformers import families, stated  # noqa: E402
 from torch_transformers.families import hf_subject  # noqa: E402
 
 TABLE = (Path(__file__).parent / "data" / "hf_published.csv").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def test_a_known_name_has_the_parameters_of_its_release(name):
 
 
 def test_every_family_has_known_names_and_the_page_lists_them_all():
-    known = families._known()
+    known = stated.known()
     assert all(any(name.startswith(family) for name in known) for family in FAMILIES)
     page = (ROOT / "docs" / "how-to" / "own-model.md").read_text(encoding="utf-8")
     listed = page.split("<!-- names of hf: -->")[1].split("<!-- end -->")[0]

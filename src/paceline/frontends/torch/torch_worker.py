@@ -49,10 +49,21 @@ def serve(request, progress, build=None):
         progress("tracing %s" % request["entry"])
         return report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:
-        is_own = subject is not None and subject.pretends
-        if not request.get("image_size") or is_own or getattr(error, "kind", None):
+        refused = _refused(request, error, subject, build)
+        if refused is None:
             raise
-        raise _refused_side(request, error, build) from error
+        raise refused from error
+
+
+def _refused(request, error, subject, build):
+    """What is said of a size or of settings that were asked for; None of all other errors."""
+    is_own = subject is not None and subject.pretends
+    if getattr(error, "kind", None):
+        return None
+    if request.get("image_size") and not is_own:
+        return _refused_side(request, error, build)
+    refuse = getattr(subject, "refusal", None)
+    return refuse and refuse(error)
 
 
 def _refused_side(request, error, build):

@@ -51,6 +51,7 @@ class Subject:
             are not read so.
         side: Of the pictures that were asked for, where the inputs show it in another form.
         described: What one item is, where its inputs do not tell.
+        refusal: What is said of an error of its settings, a function of it; None of other models.
     """
 
     side = None
@@ -64,6 +65,7 @@ class Subject:
     usual_length = 0
     taken = ""
     pixels_per_token = 0
+    refusal = None
 
     def __init__(self, model, kind, shape=None, has_seq=None):
         self.model = model

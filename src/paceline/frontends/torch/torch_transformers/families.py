@@ -5,7 +5,6 @@ library's code, sizes from ``hf_models.json`` (published configurations) or from
 """
 
 import contextlib
-import difflib
 import functools
 import importlib
 import inspect
@@ -20,10 +19,10 @@ from torch_entries.subjects import RequestError, Subject, of_size, sizes_in
 from torch_networks import zoo
 from torch_tracing.structures import tensors_in
 from torch_tracing.waits import full_masks
+from torch_transformers import stated
 from torch_transformers.kernels import fuse
 from torch_transformers.pictures import freeze_encoder, may_look, sight, text_alone
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
 #: Auto classes tried in turn, with the kind of the subject.
 _HEADS = (
     ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "language"),
@@ -113,13 +112,20 @@ def _subject_of(find, request):
     os.environ["HF_HUB_OFFLINE"] = "1"
     zoo.import_torchvision()
     _say_that_sequences_are_whole()
-    model_class, config = find()
-    fuse(config)
-    kind, size = _kind(model_class), request.get("image_size")
-    model = _built(model_class, config)
-    found = (make(model, kind, size) for make in (detectors.detector, speech.transducer))
-    subject = next(filter(None, found), None) or HfSubject(model, kind, size, request)
-    _check_length(subject, request)
+    model_class, config, settings = find()
+    refusal = functools.partial(stated.refusal, settings, config)
+    try:
+        fuse(config)
+        kind, size = _kind(model_class), request.get("image_size")
+        model = _built(model_class, config)
+        found = (make(model, kind, size) for make in (detectors.detector, speech.transducer))
+        subject = next(filter(None, found), None) or HfSubject(model, kind, size, request)
+        _check_length(subject, request)
+    except Exception as error:
+        if settings is None or getattr(error, "kind", None):
+            raise
+        raise refusal(error) from error
+    subject.refusal = None if settings is None else refusal
     return subject
 
 
@@ -193,9 +199,7 @@ def _built(model_class, config):
     ):
         if getattr(part, name, None):
             setattr(part, name, _BY_CHANCE[name])
-    for name in ("pad_token_id", "decoder_start_token_id"):
-        if getattr(config, name, None) is None:
-            setattr(config, name, 0)
+    stated.give_tokens(config)
     if getattr(config, "languages", None) and getattr(config, "default_language", "") is None:
         config.default_language = next(iter(config.languages))
     model = build(lambda: model_class._from_config(config, dtype=dtype))
@@ -205,81 +209,25 @@ def _built(model_class, config):
 
 
 def _find(text):
-    """(model class, config) of a path, a known name, a class name or a model type.
+    """(model class, config, what the user states) of a path, a name, a class or a model type.
 
-    Keys of its config may follow: ``mixtral-8x7b,num_hidden_layers=8``.
+    Keys of its config may follow: ``mixtral-8x7b,num_hidden_layers=8``. Of a published size as it
+    is the user states nothing: None.
     """
     transformers = importlib.import_module("transformers")
     name, _, sizes = (text, "", "") if os.path.exists(text) else text.partition(",")
-    settings = _settings_of(transformers, name)
-    model_class, config = _from_settings(transformers, settings)
-    stated = sizes_in(sizes)
-    if not stated:
-        return model_class, config
-    _check_keys(stated, (config, getattr(config, "text_config", None)))
-    return model_class, _from_settings(transformers, _resized(settings, stated))[1]
+    settings = stated.settings_of(transformers, name)
+    found = _from_settings(transformers, settings)
+    given = sizes_in(sizes)
+    if not given:
+        return (*found[:2], None) if name in stated.known() else found
+    stated.check_keys(given, (found[1], getattr(found[1], "text_config", None)))
+    return _from_settings(transformers, stated.resized(settings, given))
 
 
-def _check_keys(stated, configs):
-    """Whether a config has each key that an entry states, with a number or a word behind it."""
-    pairs = [pair for config in configs if config for pair in vars(config).items()]
-    known = sorted({key for key, value in pairs if type(value) is int and key[0] != "_"})
-    for key, value in stated.items():
-        if value == "" or not any(hasattr(config, key) for config in configs):
-            said = "`%s=%s` is no size of this model; its config has %s" % (
-                key, value, ", ".join(difflib.get_close_matches(key, known, cutoff=0.5) or known),
-            )  # fmt: skip
-            raise RequestError("bad-request", said)
-
-
-def _settings_of(transformers, name):
-    """What a config.json would say of a path, a known name, a class name or a model type."""
-    if os.path.exists(name) or name.endswith(".json"):
-        return _settings_in(name)
-    known = _known()
-    if name in known:
-        return known[name]
-    config_class = getattr(getattr(transformers, name, None), "config_class", None)
-    if config_class is not None:
-        return {"model_type": config_class.model_type, "architectures": [name]}
-    mapping = importlib.import_module("transformers.models.auto.configuration_auto")
-    if name in mapping.CONFIG_MAPPING_NAMES:
-        return {"model_type": name}
-    names = sorted(known) + sorted(mapping.CONFIG_MAPPING_NAMES)
-    raise RequestError("unknown-model", json.dumps({"name": name, "known": names}))
-
-
-def _resized(settings, sizes):
-    """Settings with stated sizes; those of the text model where they are its."""
-    text_model = settings.get("text_config") or {}
-    inner = {key: value for key, value in sizes.items() if key in text_model}
-    outer = {key: value for key, value in sizes.items() if key not in text_model}
-    nested = {"text_config": {**text_model, **inner}} if inner else {}
-    return {**settings, **outer, **nested}
-
-
-def _settings_in(name):
-    """What a config.json, or the one in a folder, says."""
-    path = os.path.join(name, "config.json") if os.path.isdir(name) else name
-    try:
-        with open(path) as file:
-            settings = json.load(file)
-    except OSError as error:
-        raise RequestError("bad-config", "`%s`: %s" % (path, error.strerror)) from error
-    except ValueError as error:
-        raise RequestError("bad-config", "`%s` is no JSON: %s" % (path, error)) from error
-    if not isinstance(settings, dict):
-        raise RequestError("bad-config", "`%s` holds no settings" % path)
-    return settings
-
-
-def _known():
-    with open(os.path.join(_HERE, "hf_models.json")) as file:
-        return json.load(file)["models"]
-
-
-def _from_settings(transformers, settings):
-    settings = dict(settings)
+def _from_settings(transformers, stated_settings):
+    """(model class, config, the settings) of what a config.json states."""
+    settings = dict(stated_settings)
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str):
         raise RequestError("bad-config", "the config has no `model_type`")
@@ -294,7 +242,7 @@ def _from_settings(transformers, settings):
     try:
         config = config_class(**settings)
     except Exception as error:  # Each configuration class has errors of its own.
-        raise RequestError("bad-config", str(error).strip().splitlines()[-1].strip()) from error
+        raise stated.refusal(stated_settings, None, error) from error
     # T5's class ties its head whatever a config says, and loads the head that a release has.
     config.has_own_head = (
         settings.get("tie_word_embeddings") is False and config.tie_word_embeddings
@@ -304,7 +252,7 @@ def _from_settings(transformers, settings):
         version = transformers.__version__
         message = "transformers %s has no class `%s`" % (version, class_name or model_type)
         raise RequestError("bad-config", message)
-    return getattr(transformers, class_name), config
+    return getattr(transformers, class_name), config, stated_settings
 
 
 def _class_name(model_type, config):
