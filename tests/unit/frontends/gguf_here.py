@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-Q4_K, Q6_K, Q8_0, F32 = 12, 14, 8, 0
+Q4_K, Q6_K, Q8_0, F32, MXFP4 = 12, 14, 8, 0, 39
 
 
 def text(value: str) -> bytes:
@@ -78,6 +78,12 @@ def _experts(inner: int) -> dict[str, tuple[int, ...]]:
             "ffn_up_exps": (256, inner, 4), "ffn_down_exps": (inner, 256, 4)}  # fmt: skip
 
 
+#: Sinks of its heads, and a bias of everything; its second norm is that of others under their name.
+_OF_GPT_OSS = {
+    "attn_sinks": (4,), "attn_q.bias": (256,), "attn_k.bias": (128,), "attn_v.bias": (128,),
+    "attn_output.bias": (256,), "ffn_gate_inp.bias": (4,), "ffn_gate_exps.bias": (512, 4),
+    "ffn_up_exps.bias": (512, 4), "ffn_down_exps.bias": (256, 4),
+}  # fmt: skip
 #: By class: architecture, what a block holds, whether the head is the embedding's table.
 BLOCKS = {
     "MixtralForCausalLM": ("llama", _SPLIT | _experts(512), False),
@@ -86,11 +92,12 @@ BLOCKS = {
     "Gemma2ForCausalLM": ("gemma2", _SPLIT | _DENSE | _AFTER, True),
     "Phi3ForCausalLM": ("phi3", _JOINED, False),
     "LlamaForCausalLM": ("llama", _SPLIT | _DENSE, False),
+    "GptOssForCausalLM": ("gpt-oss", _SPLIT | _experts(512) | _OF_GPT_OSS, False),
 }
 
 
-def small(class_name: str) -> bytes:
-    """Two blocks of a kind, in FP32."""
+def small(class_name: str, experts: int = F32) -> bytes:
+    """Two blocks of a kind, in FP32; its experts in another type."""
     architecture, block, is_tied = BLOCKS[class_name]
     sizes = {"embedding_length": 256, "block_count": 2, "attention.head_count": 4,
              "attention.head_count_kv": 2, "feed_forward_length": 512, "attention.key_length": 64,
@@ -103,5 +110,10 @@ def small(class_name: str) -> bytes:
     common = {"attn_norm": (256,), "ffn_norm": (256,), "attn_output": (256, 256)}
     for number in range(2):
         shapes |= {f"blk.{number}.{name}": one for name, one in (common | block).items()}
-    tensors = {f"{name}.weight": (one, F32) for name, one in shapes.items()}
+    tensors = {
+        name if name.endswith(".bias") else f"{name}.weight": (
+            one, experts if name.endswith("_exps") else F32
+        )
+        for name, one in shapes.items()
+    }  # fmt: skip
     return header({"general.architecture": architecture, **keys}, tensors)

@@ -7,7 +7,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from gguf_here import BLOCKS, decoder, header, small, text
+from gguf_here import BLOCKS, MXFP4, decoder, header, small, text
 from keras_here import module
 from mutated import damaged_bytes
 
@@ -83,6 +83,40 @@ def test_an_answer_says_how_the_weights_lie(tmp_path):
     assert "nearest to int4" in found.title
     assert found.released == ("int4",)
     assert found.generates
+
+
+def test_weights_in_mxfp4_are_served_in_mxfp4(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = tmp_path / "model.gguf"
+    path.write_bytes(small("GptOssForCausalLM", experts=MXFP4))
+    found = module("gguf_worker").subject({"entry": str(path), "task": "infer"})
+    assert found.released == "mxfp4"
+    held = read(path, path.read_bytes()).tensors
+    experts = [one for name, one in held.items() if name.endswith("_exps.weight")]
+    size = module("gguf_header").tensor_bytes
+    bits = [8 * size(one) / module("gguf_config")._elements(one) for one in experts]
+    assert set(bits) == {4.25}
+
+
+#: Elements and bytes of a block, as `GGML_QUANT_SIZES` of llama.cpp states them: scales, minima and
+#: high bits apart (gguf-py/gguf/constants.py, ef035f7); NVFP4 and Q1_0 as in its later versions.
+PARTS = {
+    "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "F64": (1, 8), "I8": (1, 1), "I16": (1, 2),
+    "I32": (1, 4), "I64": (1, 8), "Q4_0": (32, 2 + 16), "Q4_1": (32, 2 + 2 + 16),
+    "Q5_0": (32, 2 + 4 + 16), "Q5_1": (32, 2 + 2 + 4 + 16), "Q8_0": (32, 2 + 32),
+    "Q8_1": (32, 2 + 2 + 32), "Q2_K": (256, 2 + 2 + 16 + 64), "Q3_K": (256, 2 + 64 + 32 + 12),
+    "Q4_K": (256, 2 + 2 + 128 + 12), "Q5_K": (256, 2 + 2 + 128 + 32 + 12),
+    "Q6_K": (256, 2 + 128 + 64 + 16), "Q8_K": (256, 4 + 256 + 32), "IQ2_XXS": (256, 2 + 64),
+    "IQ2_XS": (256, 2 + 64 + 8), "IQ3_XXS": (256, 2 + 64 + 32), "IQ1_S": (256, 2 + 32 + 16),
+    "IQ4_NL": (32, 2 + 16), "IQ3_S": (256, 2 + 64 + 32 + 8 + 4), "IQ2_S": (256, 2 + 64 + 16),
+    "IQ4_XS": (256, 2 + 2 + 128 + 4), "IQ1_M": (256, 32 + 16 + 8), "TQ1_0": (256, 2 + 4 * 13),
+    "TQ2_0": (256, 2 + 64), "MXFP4": (32, 1 + 16), "NVFP4": (64, 4 + 32), "Q1_0": (128, 2 + 16),
+}  # fmt: skip
+
+
+def test_blocks_are_as_large_as_llama_cpp_writes_them():
+    types = module("gguf_header").TYPES.values()
+    assert {name: (elements, size) for name, elements, size in types} == PARTS
 
 
 def test_bytes_are_those_of_the_blocks_of_a_type(tmp_path):

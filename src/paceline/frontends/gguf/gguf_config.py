@@ -20,6 +20,7 @@ _KINDS = {
     "gemma": ("GemmaForCausalLM", "gemma"),
     "gemma2": ("Gemma2ForCausalLM", "gemma2"),
     "phi3": ("Phi3ForCausalLM", "phi3"),
+    "gpt-oss+experts": ("GptOssForCausalLM", "gpt_oss"),
 }
 #: Settings by the keys that state them; the last four need not be there.
 _SIZES = {
@@ -38,7 +39,9 @@ _STATED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermedi
 _LARGEST, _MOST_LAYERS, _LONGEST = 1 << 20, 1_024, 1 << 28
 #: Tensors that are tables of a rotation, which transformers computes.
 _COMPUTED = re.compile(r"(^|\.)rope_")
-#: Precision by the bits that a weight takes at most.
+#: Precisions that are formats of files, by the type of most weights.
+_OWN = {"MXFP4": "mxfp4", "NVFP4": "nvfp4"}
+#: Precision by the bits that a weight takes at most, where the format is of llama.cpp alone.
 _NEAREST = ((6.0, "int4"), (12.0, "int8"), (20.0, "bf16"), (float("inf"), "fp32"))
 
 
@@ -53,10 +56,12 @@ def settings_of(header):
     num_experts = _size(keys, architecture, "expert_count", "num_experts")
     kind = "%s%s" % (architecture, "+experts" if num_experts else "")
     if kind not in _KINDS:
-        known = ", ".join(one for one in _KINDS if "+" not in one)
+        known = ", ".join(dict.fromkeys(one.partition("+")[0] for one in _KINDS))
         said = "the architecture `%s` is not among those known: %s"
         raise _refused(said % (str(kind)[:60], known))
     found = {name: _size(keys, architecture, key, name) for name, key in _SIZES.items()}
+    if found["intermediate_size"] is None:
+        found["intermediate_size"] = found["moe_intermediate_size"]
     for name in _STATED:
         if found[name] is None:
             raise _refused("it does not state `%s.%s`" % (architecture, _SIZES[name]))
@@ -82,15 +87,18 @@ def num_parameters(header):
 
 def stored(header):
     """What is said of the weights as they lie in the file, and the precision that is nearest."""
-    by_type = collections.Counter()
+    by_type, numbers = collections.Counter(), collections.Counter()
     for one in header.tensors.values():
         by_type[TYPES[one.type][0]] += tensor_bytes(one)
+        numbers[TYPES[one.type][0]] += _elements(one)
     total = sum(by_type.values())
-    bits = 8 * total / sum(map(_elements, header.tensors.values()))
-    nearest = next(name for most, name in _NEAREST if bits <= most)
-    types = " and ".join(name for name, _ in by_type.most_common(2))
-    said = "the file's weights are %s, %.3g GB, %.2g bits each, nearest to %s"
-    return said % (types, total / 1e9, bits, nearest), nearest
+    bits = 8 * total / sum(numbers.values())
+    types = [name for name, _ in by_type.most_common(2)]
+    own = _OWN.get(numbers.most_common(1)[0][0])
+    nearest = own or next(name for most, name in _NEAREST if bits <= most)
+    said = "the file's weights are %s, %.3g GB, %.2g bits each, %s %s"
+    words = " and ".join(types), total / 1e9, bits, "served in" if own else "nearest to", nearest
+    return said % words, nearest
 
 
 def _elements(tensor):

@@ -19,7 +19,9 @@ Array = collections.namedtuple("Array", ("length", "values"))
 Header = collections.namedtuple("Header", ("keys", "tensors"))
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
-#: Names of types by id, with the elements of a block and its bytes.
+#: Names of types by id, with the elements of a block and its bytes: `GGML_QUANT_SIZES` of
+#: gguf-py/gguf/constants.py (ggml-org/llama.cpp ef035f7, read 2026-11-29), the last two as in its
+#: later versions, and Q8_1, which lies in no file, as in ggml-common.h.
 TYPES = {
     0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20),
     6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 36),
@@ -30,6 +32,7 @@ TYPES = {
     23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4),
     27: ("I64", 1, 8), 28: ("F64", 1, 8), 29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2),
     34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36), 41: ("Q1_0", 128, 18),
 }  # fmt: skip
 #: Numbers of keys by id of their type: unsigned and signed 8, 16, 32 bits, float, bool, 64 bits.
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd"))
