@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import re
-import tomllib
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from paceline.catalog.naming.launchers import word_of_device
 from paceline.errors import MissingFactError
+from paceline.shipped import shipped_path, shipped_rows, shipped_toml
 
-_DATA = Path(__file__).parent / "data"
 
-
-@cache
-def sizing() -> dict[str, Any]:
+def sizing() -> Mapping[str, Any]:
     """How a launch file is sized where the plan leaves it open."""
-    return _toml("sizing.toml")
+    return shipped_toml("deployment", "sizing.toml")
 
 
-@cache
-def platforms() -> dict[str, Any]:
+def platforms() -> Mapping[str, Any]:
     """What launchers and registries call things."""
-    return _toml("platforms.toml")
+    return shipped_toml("deployment", "platforms.toml")
 
 
 def api_version(kind: str) -> str:
@@ -53,7 +46,11 @@ def tpu_slice(generation: str, num_chips: int) -> tuple[str, int]:
     Raises:
         MissingFactError: No slice of that many chips exists.
     """
-    rows = [row for row in _rows("tpu_slices.csv") if row["generation"] == generation]
+    rows = [
+        row
+        for row in shipped_rows("deployment", "tpu_slices.csv")
+        if row["generation"] == generation
+    ]
     for row in rows:
         if int(row["num_chips"]) == num_chips:
             return row["topology"], int(row["chips_per_node"])
@@ -64,20 +61,19 @@ def tpu_slice(generation: str, num_chips: int) -> tuple[str, int]:
     )
 
 
-@cache
-def engine_servers() -> dict[str, Any]:
+def engine_servers() -> Mapping[str, Any]:
     """How the servers of inference engines are started."""
-    return _toml("engine_servers.toml")
+    return shipped_toml("deployment", "engine_servers.toml")
 
 
-def launchers() -> dict[str, Any]:
+def launchers() -> Mapping[str, Any]:
     """What the command of a training job may begin with."""
-    return _toml("launchers.toml")
+    return shipped_toml("deployment", "launchers.toml")
 
 
 def template(name: str) -> str:
     """Text of a template file."""
-    return (_DATA / name).read_text(encoding="utf-8")
+    return shipped_path("deployment", name).read_text(encoding="utf-8")
 
 
 def filled(text: str, parts: Mapping[str, str]) -> str:
@@ -88,14 +84,3 @@ def filled(text: str, parts: Mapping[str, str]) -> str:
 def container_user() -> int:
     """User and group that our images run as, by number: a cluster cannot check a name."""
     return int(sizing()["container"]["user_id"])
-
-
-def _toml(name: str) -> dict[str, Any]:
-    with (_DATA / name).open("rb") as file:
-        return tomllib.load(file)
-
-
-@cache
-def _rows(name: str) -> tuple[dict[str, str], ...]:
-    with (_DATA / name).open(newline="", encoding="utf-8") as file:
-        return tuple(csv.DictReader(file))

@@ -43,7 +43,6 @@ class WorkerResult:
         details: Its own last lines.
         answer: The result it wrote; empty unless it ended well.
         readings: Of the sensors while it was measuring.
-        wall_s: From start to end.
     """
 
     ending: Ending
@@ -51,7 +50,6 @@ class WorkerResult:
     details: str = ""
     answer: Mapping[str, Any]
     readings: tuple[Reading, ...] = ()
-    wall_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +224,6 @@ def _result(watch: _Watch, status: int, output: Path, stderr: str) -> WorkerResu
         details=details or stderr,
         answer=answer,
         readings=tuple(watch.readings),
-        wall_s=watch.wall_s,
     )
 
 

@@ -17,9 +17,8 @@ from paceline.loop.loaders import source_of
 from paceline.loop.ranks import connected
 from paceline.loop.saving import randomness
 from paceline.loop.saving.checkpoint import Checkpoints
-from paceline.loop.saving.notices import Notices
+from paceline.loop.saving.paced import PacedRun, check_count, check_format
 from paceline.loop.saving.states import modules_of, put_together, refuse_nameless, taken_apart
-from paceline.loop.saving.timing import Timing
 from paceline.loop.saving.values import decoded, encoded
 from paceline.loop.weighing import Weights
 
@@ -32,26 +31,20 @@ Settings = namedtuple(
 )
 
 
-def say(line):
-    """Print a line for whoever watches the run: rank 0's, on standard error."""
-    if layout.current().rank == 0:
-        print("paceline: " + line, file=sys.stderr, flush=True)
-
-
-class Run:
+class Run(PacedRun):
     """What a process knows of the run in a folder.
 
     Attributes:
         next_epoch: Number of the epoch that is iterated next.
-        step: Optimizer steps done.
         epoch: That the position is in.
         position: Samples of the epoch done by all ranks; batches, of an iterable.
     """
 
     def __init__(self, place):
+        super().__init__()
         self.place = place
         self.next_epoch = 0
-        self.step = self.epoch = self.position = 0
+        self.epoch = self.position = 0
         self._objects = {}
         self._settings = Settings(None, None, None, None, 2)
         self._is_open = self._is_iterating = self._has_loaded = False
@@ -59,11 +52,21 @@ class Run:
         self._body = self._directory = self._seed = None
         self._source = None
         self._global_batch = None
-        self._saved_step = self._stepped = 0
+        self._stepped = 0
         self._optimizers = set()
         self._weights = Weights()
         self._began_rng = self._loader_state = None
-        self._timing = Timing()
+
+    @staticmethod
+    def say(line):
+        """Print a line for whoever watches the run: rank 0's, on standard error."""
+        if layout.current().rank == 0:
+            print("paceline: " + line, file=sys.stderr, flush=True)
+
+    @property
+    def is_first(self):
+        """Whether this rank decides when a save is due."""
+        return self._ranks.rank == 0
 
     def adopt(self, objects, settings):
         """Take what a call of `resume` gives."""
@@ -88,9 +91,8 @@ class Run:
         if self._is_open:
             return
         self._ranks = connected()
-        self._checkpoints = Checkpoints(self.place, self._ranks, keep=self._settings.keep, say=say)
-        self._notices = Notices()
-        found = self._checkpoints.newest()
+        self._saves = Checkpoints(self.place, self._ranks, keep=self._settings.keep, say=self.say)
+        found = self._saves.newest()
         if found is not None:
             self._directory, self._body = found
             self._timing.last = self._body["timing"]
@@ -102,7 +104,7 @@ class Run:
     def iterate(self, loader):
         """Batches of the next epoch, from where the run was."""
         self._open()
-        self._checkpoints.keep = self._settings.keep
+        self._saves.keep = self._settings.keep
         if self._is_iterating:
             raise LoopError(
                 "two loops run over the saves in `%s` at once" % self.place,
@@ -152,12 +154,8 @@ class Run:
         now = layout.current()
         self._choose_batch(source, now)
         epoch = source.epoch(self.epoch, self._seed, self._global_batch)
-        if is_here and self._body["num_samples"] not in (None, epoch.count):
-            raise LoopError(
-                "the data has %d samples; the save was made with %d"
-                % (epoch.count, self._body["num_samples"]),
-                hint="give the data as it was, or save into another folder (`folder=`)",
-            )
+        if is_here:
+            check_count(self._body, epoch.count)
         self._num_samples, end = epoch.count, order.end_of(epoch, self.position)
         self._epoch_end = end
         share = (now.data_rank, now.data_ranks)
@@ -189,7 +187,7 @@ class Run:
             if len(saved) == self._ranks.count:
                 state = decoded(saved[rank])
             else:
-                say(
+                self.say(
                     "the loader shares out its samples itself: on %d ranks instead of %d, some of "
                     "this epoch are read twice or not at all" % (self._ranks.count, len(saved))
                 )
@@ -200,7 +198,7 @@ class Run:
         def advance():
             self.position += 1
 
-        return source.begin(self.epoch, self._seed, self.position, state, say), advance
+        return source.begin(self.epoch, self._seed, self.position, state, self.say), advance
 
     def _choose_seed(self):
         if self._seed is None:
@@ -217,7 +215,7 @@ class Run:
             is_kept = body is not None and body["batch"] == source.batch
             self._global_batch = body["global_batch"] if is_kept else mine
             if self._global_batch != mine:
-                say(
+                self.say(
                     "the batch of %d over all ranks is kept: %d ranks read %s each"
                     % (self._global_batch, now.data_ranks, _each(self._global_batch, now))
                 )
@@ -235,7 +233,7 @@ class Run:
             return False
         self._stepped = 0
         self.step += 1
-        self._timing.step(self._checkpoints.is_busy)
+        self._timing.step(self._saves.is_busy)
         return True
 
     def _between_steps(self):
@@ -257,14 +255,6 @@ class Run:
         that no run begins with an epoch of no batches.
         """
         return self._is_counted and self.position == self._epoch_end
-
-    def _is_due(self):
-        settings = self._settings
-        if settings.every_steps:
-            return int(self.step - self._saved_step >= settings.every_steps)
-        if self._ranks.rank != 0 or self._checkpoints.is_busy:
-            return 0
-        return int(self._timing.is_due(settings))
 
     def save(self, *, waits=False, epoch=None, position=None):
         """Save the state of now.
@@ -292,7 +282,7 @@ class Run:
             "timing": self._timing.last,
             "torch": torch.__version__,
         }
-        self._checkpoints.save(tensors, tree, facts, waits=waits)
+        self._saves.save(tensors, tree, facts, waits=waits)
         self._saved_step = self.step
         self._timing.saved()
         if waits:
@@ -307,20 +297,6 @@ class Run:
         except LoopError:
             mine = None
         return self._ranks.gather(mine)
-
-    def _hear_of_saves(self):
-        """Say how a save went, and learn what it cost."""
-        outcome, self._checkpoints.outcome = self._checkpoints.outcome, None
-        if outcome is None:
-            return
-        if outcome.failure:
-            say("the save of step %d failed: %s; the ones before are kept, the run goes on"
-                % (outcome.step, outcome.failure))  # fmt: skip
-            self._saved_step = min(self._saved_step, outcome.step - 1)
-            return
-        line = self._timing.learn(outcome, self._settings)
-        if line:
-            say("saved step %d to %s: %s" % (outcome.step, self.place, line))
 
     def _epoch_ends(self):
         """Finish what is under way; save where the epoch was worth it."""
@@ -337,7 +313,7 @@ class Run:
                 self.save(waits=must_end)
             else:
                 self._is_owed = True
-        self._checkpoints.join()
+        self._saves.join()
         self._hear_of_saves()
         if must_end:
             self._end()
@@ -366,34 +342,24 @@ class Run:
             self.save(waits=True, epoch=self.epoch + 1, position=0)
 
     def _end(self):
-        """End as SIGTERM ends a process; everything is saved."""
-        say("saved step %d after SIGTERM; the same command goes on from there" % self.step)
         self._source = None
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._notices.end()
-        raise SystemExit(143)
+        super()._end()
 
     def _load(self):
         """Give the objects their state, and say from where."""
         body = self._body
 
         def read(tensors):
-            self._checkpoints.read(self._directory, tensors)
+            self._saves.read(self._directory, tensors)
 
-        if body["version"] != VERSION:
-            raise LoopError(
-                "`%s` was saved in format %s, and this Paceline reads %d"
-                % (self._directory, body["version"], VERSION),
-                hint="finish the run with the Paceline that saved it, or save into another folder",
-            )
+        check_format(self._directory, body, VERSION)
         if body["parts"] != layout.parts():
             refuse_nameless(self._objects, body["parts"], layout.parts())
         put_together(self._objects, body["tree"], read)
         self.step = self._saved_step = body["step"]
         if not self._has_loaded:
             self._has_loaded = True
-            say("goes on after step %d (epoch %d) from %s%s" % (
+            self.say("goes on after step %d (epoch %d) from %s%s" % (
                 self.step, body["epoch"], os.path.relpath(self._directory), self._changed_ranks()
             ))  # fmt: skip
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 
 from paceline.shipped import shipped_rows
 
 
-@cache
 def read_table(name: str) -> tuple[dict[str, str], ...]:
     """Rows of one table of ``data/``."""
-    return tuple(shipped_rows("scoring", name))
+    return shipped_rows("scoring", name)
 
 
 def fitting_lines(name: str, asked: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -6,15 +6,11 @@ the others are written by ``tools/facts/stack.py``.
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from pathlib import Path
 
-from paceline.shipped import read_as
+from paceline.shipped import read_as, shipped_path, shipped_rows
 from paceline.stack.versions import VersionRange, parse_range, version_key
 from paceline.values import dataclass
-
-_DATA = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,9 +317,6 @@ def _toolkit_drivers() -> dict[tuple[str, str], str]:
 @cache
 def _rows(stem: str) -> tuple[dict[str, str], ...]:
     """Rows of ``stem.csv`` and, where there is one, of ``stem_more.csv``."""
-    rows: list[dict[str, str]] = []
-    for path in (_DATA / f"{stem}.csv", _DATA / f"{stem}_more.csv"):
-        if path.exists():
-            with path.open(newline="", encoding="utf-8") as file:
-                rows += csv.DictReader(file)
-    return tuple(rows)
+    more = f"{stem}_more.csv"
+    added = shipped_rows("stack", more) if shipped_path("stack", more).exists() else ()
+    return (*shipped_rows("stack", f"{stem}.csv"), *added)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +29,19 @@ def triton(job: Job, settings: DeploySettings) -> Deployment:
     image = _server_image(settings, "nvcr.io/nvidia/tritonserver:YY.MM-py3")
     model = f"the model file in models/{job.name}/{_VERSION_FOLDER}/"
     needs = (model, _OPEN_PORTS, *launch.driver_need(job))
+    files = {f"models/{job.name}/config.pbtxt": _triton_config(job, backend)}
+    return _served("triton", _triton_script(job, image, needs), files, needs, job, settings)
+
+
+def _served(
+    target: str, script: str, files: Mapping[str, str], needs: tuple[str, ...], job: Job,
+    settings: DeploySettings,
+) -> Deployment:  # fmt: skip
+    """A server that a script starts, with the text of each file beside it."""
+    texts = {"serve.sh": script, **files}
     return Deployment(
-        target="triton",
-        files=(
-            DeployFile(path="serve.sh", text=_triton_script(job, image, needs)),
-            DeployFile(path=f"models/{job.name}/config.pbtxt", text=_triton_config(job, backend)),
-        ),
+        target=target,
+        files=tuple(DeployFile(path=path, text=text) for path, text in texts.items()),
         command="sh serve.sh",
         needs=needs,
         assumptions=assumptions_of(job, settings),
@@ -70,17 +78,12 @@ def tensorflow_serving(job: Job, settings: DeploySettings) -> Deployment:
     image = _server_image(settings, "tensorflow/serving:RELEASE or RELEASE-gpu")
     model = f"a SavedModel in models/{job.name}/{_VERSION_FOLDER}/"
     needs = (model, _OPEN_PORTS, *launch.driver_need(job))
-    return Deployment(
-        target="tensorflow-serving",
-        files=(
-            DeployFile(path="serve.sh", text=_tensorflow_script(job, image, needs)),
-            DeployFile(path="models/models.config", text=_tensorflow_models(job)),
-            DeployFile(path="models/batching.config", text=_tensorflow_batching(job)),
-        ),
-        command="sh serve.sh",
-        needs=needs,
-        assumptions=assumptions_of(job, settings),
-    )
+    files = {
+        "models/models.config": _tensorflow_models(job),
+        "models/batching.config": _tensorflow_batching(job),
+    }
+    script = _tensorflow_script(job, image, needs)
+    return _served("tensorflow-serving", script, files, needs, job, settings)
 
 
 def torchserve(job: Job, settings: DeploySettings) -> Deployment:
@@ -96,16 +99,8 @@ def torchserve(job: Job, settings: DeploySettings) -> Deployment:
         _OPEN_PORTS,
         *launch.driver_need(job),
     )
-    return Deployment(
-        target="torchserve",
-        files=(
-            DeployFile(path="serve.sh", text=_torchserve_script(job, image, needs)),
-            DeployFile(path="models/config.properties", text=_torchserve_config(job)),
-        ),
-        command="sh serve.sh",
-        needs=needs,
-        assumptions=assumptions_of(job, settings),
-    )
+    files = {"models/config.properties": _torchserve_config(job)}
+    return _served("torchserve", _torchserve_script(job, image, needs), files, needs, job, settings)
 
 
 def _torchserve_script(job: Job, image: str, needs: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ error) go to the original standard output; the result goes to the file that the 
 
 import array
 import gc
+import importlib
 import json
 import math
 import os
@@ -117,6 +118,22 @@ def _write_result(path, answer):
     with open(temporary, "w") as file:
         json.dump(answer, file, separators=(",", ":"))
     os.replace(temporary, path)
+
+
+def user_function(entry, request):
+    """What stands in the user's module under an entry ``module:name``, and can be called.
+
+    Raises:
+        RequestError: Nothing does.
+    """
+    module_name, _, name = entry.partition(":")
+    directory = request.get("directory") or os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    found = getattr(importlib.import_module(module_name), name, None)
+    if not callable(found):
+        raise RequestError("no-function", "no function `%s`" % entry)
+    return found
 
 
 def is_oom(message):

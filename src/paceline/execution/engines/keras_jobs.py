@@ -5,13 +5,10 @@ Standard library, NumPy and keras only. A model is one of the zoo's, of ``keras.
 settings of a ``.keras`` file: of that, no weights are read and no code is run.
 """
 
-import importlib
 import json
-import os
-import sys
 import zipfile
 
-from engine import SEQUENCES, RequestError, sample_inputs
+from engine import SEQUENCES, RequestError, sample_inputs, user_function
 
 #: Side of pictures, and the vocabulary, where a model leaves them open.
 _SIDE, _VOCABULARY = 224, 1000
@@ -94,13 +91,7 @@ def _of_file(keras, path):
 
 
 def _of_function(entry, request):
-    module_name, _, name = entry.partition(":")
-    directory = request.get("directory") or os.getcwd()
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    found = getattr(importlib.import_module(module_name), name, None)
-    if found is None:
-        raise RequestError("no-function", "no function `%s`" % entry)
+    found = user_function(entry, request)
     return found if hasattr(found, "trainable_variables") else found()
 
 

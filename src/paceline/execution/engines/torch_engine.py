@@ -7,7 +7,6 @@ the request names, so that what is measured is what was traced.
 import contextlib
 import copy
 import functools
-import importlib
 import inspect
 import os
 import sys
@@ -22,6 +21,7 @@ from engine import (
     sample_inputs,
     time_steps,
     unsupported,
+    user_function,
 )
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -293,7 +293,7 @@ def _made_by_user(request):
     from torch_entries.building import as_workload
 
     entry = request["entry"]
-    return as_workload(_user_function(entry, request)()) if _is_users_own(entry) else None
+    return as_workload(user_function(entry, request)()) if _is_users_own(entry) else None
 
 
 def _is_users_own(entry):
@@ -332,6 +332,7 @@ def make_model(torch, request, made):
 
         model = timm.create_model(entry.partition(":")[2])
         return model, "image", model.default_cfg["input_size"]
+    from torch_entries.vision import native_size
     from torch_networks import zoo
 
     if entry in zoo.ZOO:
@@ -345,25 +346,8 @@ def make_model(torch, request, made):
             said += "function that returns it with a step of its own (docs/how-to/own-model.md)"
             raise RequestError("unsupported", said % name)
         raise RequestError("unknown-model", "torchvision has no model `%s`" % name)
-    size = request.get("image_size") or _native_size(torchvision, name)
+    size = request.get("image_size") or native_size(name)
     return zoo.torchvision_classifier(name)(), "image", (3, size, size)
-
-
-def _native_size(torchvision, name):
-    weights = list(torchvision.models.get_model_weights(name))
-    crop = weights[0].transforms.keywords.get("crop_size", 224) if weights else 224
-    return crop[0] if isinstance(crop, (list, tuple)) else crop
-
-
-def _user_function(entry, request):
-    module_name, _, function_name = entry.partition(":")
-    directory = request.get("directory") or os.getcwd()
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    function = getattr(importlib.import_module(module_name), function_name, None)
-    if not callable(function):
-        raise RequestError("no-function", "no function `%s`" % entry)
-    return function
 
 
 def _user_model(torch, model, request):

@@ -6,7 +6,7 @@ Standard library only. Field numbers are those of onnx.proto (https://github.com
 import os
 import struct
 
-from protobuf_wire import Malformed, Range, Reader
+from protobuf_wire import Malformed, Range, Reader, many, once
 
 #: Names of PyTorch's element types, and bytes each.
 DTYPES = {
@@ -30,88 +30,80 @@ MOST_ELEMENTS = 1 << 50
 _OLDEST, _NEWEST = 11, 23
 
 
-def _one(name, kind):
-    return (name, kind, False)
-
-
-def _many(name, kind):
-    return (name, kind, True)
-
-
 def _entry():
-    return {1: _one("key", "text"), 2: _one("value", "text")}
+    return {1: once("key", "text"), 2: once("value", "text")}
 
 
 def _dim():
-    return {1: _one("value", "int"), 2: _one("name", "text")}
+    return {1: once("value", "int"), 2: once("name", "text")}
 
 
 def _shape():
-    return {1: _many("dim", _dim)}
+    return {1: many("dim", _dim)}
 
 
 def _tensor_type():
-    return {1: _one("dtype", "int"), 2: _one("shape", _shape)}
+    return {1: once("dtype", "int"), 2: once("shape", _shape)}
 
 
 def _type():
-    return {1: _one("tensor", _tensor_type), 4: _one("sequence", "range")}
+    return {1: once("tensor", _tensor_type), 4: once("sequence", "range")}
 
 
 def _value_info():
-    return {1: _one("name", "text"), 2: _one("type", _type)}
+    return {1: once("name", "text"), 2: once("type", _type)}
 
 
 def _tensor():
     return {
-        1: _many("dims", "int"), 2: _one("dtype", "int"), 4: _many("floats", "float"),
-        5: _many("int32s", "int"), 7: _many("int64s", "int"), 8: _one("name", "text"),
-        9: _one("raw", "range"), 10: _many("doubles", "double"), 11: _many("uint64s", "int"),
-        13: _many("external", _entry), 14: _one("location", "int"),
+        1: many("dims", "int"), 2: once("dtype", "int"), 4: many("floats", "float"),
+        5: many("int32s", "int"), 7: many("int64s", "int"), 8: once("name", "text"),
+        9: once("raw", "range"), 10: many("doubles", "double"), 11: many("uint64s", "int"),
+        13: many("external", _entry), 14: once("location", "int"),
     }  # fmt: skip
 
 
 def _attribute():
     return {
-        1: _one("name", "text"), 2: _one("f", "float"), 3: _one("i", "int"), 4: _one("s", "text"),
-        5: _one("t", _tensor), 6: _one("g", _graph), 7: _many("floats", "float"),
-        8: _many("ints", "int"), 9: _many("strings", "text"), 20: _one("type", "int"),
-        21: _one("reference", "text"), 22: _one("sparse", "range"),
+        1: once("name", "text"), 2: once("f", "float"), 3: once("i", "int"), 4: once("s", "text"),
+        5: once("t", _tensor), 6: once("g", _graph), 7: many("floats", "float"),
+        8: many("ints", "int"), 9: many("strings", "text"), 20: once("type", "int"),
+        21: once("reference", "text"), 22: once("sparse", "range"),
     }  # fmt: skip
 
 
 def _node():
     return {
-        1: _many("inputs", "text"), 2: _many("outputs", "text"), 3: _one("name", "text"),
-        4: _one("op", "text"), 5: _many("attributes", _attribute), 7: _one("domain", "text"),
-        9: _many("notes", _entry),
+        1: many("inputs", "text"), 2: many("outputs", "text"), 3: once("name", "text"),
+        4: once("op", "text"), 5: many("attributes", _attribute), 7: once("domain", "text"),
+        9: many("notes", _entry),
     }  # fmt: skip
 
 
 def _graph():
     return {
-        1: _many("nodes", _node), 2: _one("name", "text"), 5: _many("initializers", _tensor),
-        11: _many("inputs", _value_info), 12: _many("outputs", _value_info),
-        15: _many("sparse", "range"),
+        1: many("nodes", _node), 2: once("name", "text"), 5: many("initializers", _tensor),
+        11: many("inputs", _value_info), 12: many("outputs", _value_info),
+        15: many("sparse", "range"),
     }  # fmt: skip
 
 
 def _opset():
-    return {1: _one("domain", "text"), 2: _one("version", "int")}
+    return {1: once("domain", "text"), 2: once("version", "int")}
 
 
 def _function():
     return {
-        1: _one("name", "text"), 4: _many("inputs", "text"), 5: _many("outputs", "text"),
-        6: _many("attribute_names", "text"), 7: _many("nodes", _node),
-        9: _many("opsets", _opset), 10: _one("domain", "text"), 11: _many("defaults", _attribute),
+        1: once("name", "text"), 4: many("inputs", "text"), 5: many("outputs", "text"),
+        6: many("attribute_names", "text"), 7: many("nodes", _node),
+        9: many("opsets", _opset), 10: once("domain", "text"), 11: many("defaults", _attribute),
     }  # fmt: skip
 
 
 def _model():
     return {
-        2: _one("producer", "text"), 7: _one("graph", _graph), 8: _many("opsets", _opset),
-        25: _many("functions", _function),
+        2: once("producer", "text"), 7: once("graph", _graph), 8: many("opsets", _opset),
+        25: many("functions", _function),
     }  # fmt: skip
 
 

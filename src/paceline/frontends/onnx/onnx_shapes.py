@@ -75,7 +75,11 @@ def _flatten(call, x):
 
 
 def _squeeze(call, x, *_):
-    axes = call.ints(1, "axes")
+    return squeezed(call, x, call.ints(1, "axes"))
+
+
+def squeezed(call, x, axes):
+    """A tensor without some of its axes; without all of one place if None."""
     if axes is None:
         axes = [n for n, one in enumerate(x.shape) if one == 1]
     axes = {a % x.ndim for a in axes} if x.ndim else set()
@@ -110,14 +114,19 @@ def _freed(call, x, wanted):
     return wanted
 
 
-def _tile(call, x, _repeats):
+def tiled(call, x, _repeats):
+    """A tensor several times along each dim, as the second input says."""
     repeats = checked(call.ints(1), call.title())
     checked([a * b for a, b in zip(x.shape, repeats)], call.title())
     return call.compute(lambda one: one.repeat(repeats), x)
 
 
 def _concat(call, *tensors):
-    axis = call.attribute("axis", 0)
+    return joined(call, tensors, call.attribute("axis", 0))
+
+
+def joined(call, tensors, axis):
+    """Tensors one after the other along an axis."""
     if any(one.is_meta for one in tensors):
         return torch.cat([call.on_meta(one) for one in tensors], axis)
     return call.compute(lambda *all_: torch.cat(all_, axis), *tensors)
@@ -335,7 +344,7 @@ OPERATORS = {
     "Unsqueeze": _unsqueeze,
     "Transpose": _transpose,
     "Expand": _expand,
-    "Tile": _tile,
+    "Tile": tiled,
     "Concat": _concat,
     "Slice": _slice,
     "Split": _split,

@@ -17,6 +17,16 @@ _MOST_FIELDS = 20_000_000
 _NUMBERS = {"float": ("<f", 4), "double": ("<d", 8)}
 
 
+def once(name, kind):
+    """A field of a message; ``kind`` as `Reader.part` has it."""
+    return (name, kind, False)
+
+
+def many(name, kind):
+    """A field that may come several times."""
+    return (name, kind, True)
+
+
 class Malformed(Exception):
     """Bytes that are no message of the format."""
 

@@ -7,7 +7,7 @@ of graph.proto, function.proto, meta_graph.proto (https://github.com/tensorflow/
 import os
 
 from onnx_file import Refused
-from protobuf_wire import Malformed, Reader
+from protobuf_wire import Malformed, Reader, many, once
 
 #: ONNX's code of an element type of TensorFlow.
 _CODES = {1: 1, 2: 11, 3: 6, 4: 2, 5: 5, 6: 3, 8: 14, 9: 7, 10: 9, 14: 16, 17: 4, 19: 10, 22: 12,
@@ -19,107 +19,99 @@ DOMAIN, FUNCTIONS = "tf", "tf.function"
 _EXTERNAL = 1
 
 
-def _one(name, kind):
-    return (name, kind, False)
-
-
-def _many(name, kind):
-    return (name, kind, True)
-
-
 def _dim():
-    return {1: _one("value", "int")}
+    return {1: once("value", "int")}
 
 
 def _shape():
-    return {2: _many("dim", _dim), 3: _one("unknown", "int")}
+    return {2: many("dim", _dim), 3: once("unknown", "int")}
 
 
 def _tensor():
     return {
-        1: _one("dtype", "int"), 2: _one("shape", _shape), 4: _one("raw", "range"),
-        5: _many("floats", "float"), 6: _many("doubles", "double"), 7: _many("int32s", "int"),
-        10: _many("int64s", "int"), 11: _many("bools", "int"), 13: _many("halves", "int"),
+        1: once("dtype", "int"), 2: once("shape", _shape), 4: once("raw", "range"),
+        5: many("floats", "float"), 6: many("doubles", "double"), 7: many("int32s", "int"),
+        10: many("int64s", "int"), 11: many("bools", "int"), 13: many("halves", "int"),
     }  # fmt: skip
 
 
 def _function_name():
-    return {1: _one("name", "text")}
+    return {1: once("name", "text")}
 
 
 def _list():
-    return {2: _many("strings", "text"), 3: _many("ints", "int"), 4: _many("floats", "float")}
+    return {2: many("strings", "text"), 3: many("ints", "int"), 4: many("floats", "float")}
 
 
 def _value():
     return {
-        1: _one("list", _list), 2: _one("s", "text"), 3: _one("i", "int"), 4: _one("f", "float"),
-        5: _one("b", "int"), 6: _one("type", "int"), 7: _one("shape", _shape),
-        8: _one("tensor", _tensor), 10: _one("function", _function_name),
+        1: once("list", _list), 2: once("s", "text"), 3: once("i", "int"), 4: once("f", "float"),
+        5: once("b", "int"), 6: once("type", "int"), 7: once("shape", _shape),
+        8: once("tensor", _tensor), 10: once("function", _function_name),
     }  # fmt: skip
 
 
 def _attribute():
-    return {1: _one("key", "text"), 2: _one("value", _value)}
+    return {1: once("key", "text"), 2: once("value", _value)}
 
 
 def _node():
     return {
-        1: _one("name", "text"), 2: _one("op", "text"), 3: _many("inputs", "text"),
-        5: _many("attributes", _attribute),
+        1: once("name", "text"), 2: once("op", "text"), 3: many("inputs", "text"),
+        5: many("attributes", _attribute),
     }  # fmt: skip
 
 
 def _argument():
-    return {1: _one("name", "text")}
+    return {1: once("name", "text")}
 
 
 def _signature():
     return {
-        1: _one("name", "text"), 2: _many("inputs", _argument), 3: _many("outputs", _argument),
+        1: once("name", "text"), 2: many("inputs", _argument), 3: many("outputs", _argument),
     }  # fmt: skip
 
 
 def _returned():
-    return {1: _one("key", "text"), 2: _one("value", "text")}
+    return {1: once("key", "text"), 2: once("value", "text")}
 
 
 def _function():
     return {
-        1: _one("signature", _signature), 3: _many("nodes", _node), 4: _many("returned", _returned),
+        1: once("signature", _signature), 3: many("nodes", _node), 4: many("returned", _returned),
     }  # fmt: skip
 
 
 def _library():
-    return {1: _many("functions", _function)}
+    return {1: many("functions", _function)}
 
 
 def _graph():
-    return {1: _many("nodes", _node), 2: _one("library", _library)}
+    return {1: many("nodes", _node), 2: once("library", _library)}
 
 
 def _tensor_info():
-    return {1: _one("name", "text"), 2: _one("dtype", "int"), 3: _one("shape", _shape)}
+    return {1: once("name", "text"), 2: once("dtype", "int"), 3: once("shape", _shape)}
 
 
 def _named_tensor():
-    return {1: _one("key", "text"), 2: _one("value", _tensor_info)}
+    return {1: once("key", "text"), 2: once("value", _tensor_info)}
 
 
 def _entry_point():
-    return {1: _many("inputs", _named_tensor), 2: _many("outputs", _named_tensor)}
+    return {1: many("inputs", _named_tensor), 2: many("outputs", _named_tensor)}
 
 
 def _named_entry_point():
-    return {1: _one("key", "text"), 2: _one("value", _entry_point)}
+    return {1: once("key", "text"), 2: once("value", _entry_point)}
 
 
 def _meta_graph():
-    return {2: _one("graph", _graph), 5: _many("entry_points", _named_entry_point)}
+    return {2: once("graph", _graph), 5: many("entry_points", _named_entry_point)}
 
 
 def _saved_model():
-    return {2: _many("graphs", _meta_graph)}
+    return {2: many("graphs", _meta_graph)}
 
 
 def read_saved_model(path):

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from onnx_file import DTYPES, Refused
 from onnx_model import checked, constant, is_small
+from onnx_shapes import joined, squeezed, tiled
 from tensorflow_file import _CODES, DOMAIN
 
 _UNARY = {
@@ -217,11 +218,7 @@ def _unpack(call, x):
 
 
 def _concat(call, *tensors):
-    axis = call.ints(len(tensors) - 1)[0]
-    tensors = tensors[:-1]
-    if any(one.is_meta for one in tensors):
-        return torch.cat([call.on_meta(one) for one in tensors], axis)
-    return call.compute(lambda *all_: torch.cat(all_, axis), *tensors)
+    return joined(call, tensors[:-1], call.ints(len(tensors) - 1)[0])
 
 
 def _split(call, _axis, x):
@@ -247,10 +244,7 @@ def _expand_dims(call, x, _axis):
 
 
 def _squeeze(call, x):
-    axes = call.attribute("squeeze_dims") or [n for n, one in enumerate(x.shape) if one == 1]
-    axes = {a % x.ndim for a in axes}
-    shape = [one for n, one in enumerate(x.shape) if n not in axes]
-    return call.compute(lambda one: one.reshape(shape), x)
+    return squeezed(call, x, call.attribute("squeeze_dims") or None)
 
 
 def _pad(call, x, *_):
@@ -259,12 +253,6 @@ def _pad(call, x, *_):
     grown = [size + pairs[2 * n] + pairs[2 * n + 1] for n, size in enumerate(x.shape)]
     checked(grown, call.title())
     return call.compute(lambda one: F.pad(one, flat), x)
-
-
-def _tile(call, x, _repeats):
-    repeats = checked(call.ints(1), call.title())
-    checked([a * b for a, b in zip(x.shape, repeats)], call.title())
-    return call.compute(lambda one: one.repeat(repeats), x)
 
 
 def _broadcast(call, x, _shape):
@@ -355,7 +343,7 @@ _NAMED = {
     "Reshape": _reshape, "Shape": _shape, "StridedSlice": _strided_slice, "Slice": _slice,
     "Pack": _pack, "Unpack": _unpack, "ConcatV2": _concat, "Split": _split,
     "SplitV": _split_by_sizes, "Transpose": _transpose, "ExpandDims": _expand_dims,
-    "Squeeze": _squeeze, "Pad": _pad, "PadV2": _pad, "MirrorPad": _pad, "Tile": _tile,
+    "Squeeze": _squeeze, "Pad": _pad, "PadV2": _pad, "MirrorPad": _pad, "Tile": tiled,
     "BroadcastTo": _broadcast, "Fill": _fill, "Range": _range, "Cast": _cast, "GatherV2": _gather,
     "ResourceGather": _gather, "Select": _select, "SelectV2": _select,
     "ArgMax": partial(_extreme, torch.argmax), "ArgMin": partial(_extreme, torch.argmin),

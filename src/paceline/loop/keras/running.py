@@ -7,11 +7,9 @@ from collections import namedtuple
 
 import keras
 
-from paceline.loop.errors import LoopError
 from paceline.loop.keras import workers
 from paceline.loop.keras.saves import Saves, put_back, read, state_of
-from paceline.loop.saving.notices import Notices
-from paceline.loop.saving.timing import Timing
+from paceline.loop.saving.paced import PacedRun, check_count, check_format
 
 VERSION = 1
 
@@ -24,7 +22,7 @@ _STATELESS = {
 }  # fmt: skip
 
 
-class Run:
+class Run(PacedRun):
     """What a process knows of the run in a folder.
 
     Attributes:
@@ -32,29 +30,33 @@ class Run:
         batches: That it reads.
         place: Devices and workers.
         epochs: Of the whole run.
-        step: Optimizer steps done.
         epoch: That the position is in.
         position: Samples of the epoch done, over all devices.
     """
 
     def __init__(self, model, batches, place, folder, settings, epochs, callbacks):
+        super().__init__()
         self.model, self.batches, self.place, self.epochs = model, batches, place, epochs
-        self.step = self.epoch = self.position = 0
+        self.epoch = self.position = 0
         self._settings, self._callbacks = settings, callbacks
-        self._saves = Saves(folder, is_writer=place.rank == 0, keep=settings.keep, say=self.say)
-        self._timing, self._notices = Timing(), Notices()
+        self._saves = Saves(folder, is_writer=self.is_first, keep=settings.keep, say=self.say)
         self._found = self._saves.newest()
         if self._found is not None:
             self._check_alike(self._found[1])
             self._timing.last = self._found[1]["timing"]
-        self._saved_step = self._last_batch = 0
+        self._last_batch = 0
         self._agree = None
         self._notices.listen()
 
     def say(self, line):
         """Print a line for whoever watches the run: the first worker's, on standard error."""
-        if self.place.rank == 0:
+        if self.is_first:
             print("paceline: " + line, file=sys.stderr, flush=True)
+
+    @property
+    def is_first(self):
+        """Whether this worker says things, and writes."""
+        return self.place.rank == 0
 
     @property
     def must_stop(self):
@@ -125,13 +127,6 @@ class Run:
             self._end()
         return True
 
-    def _is_due(self):
-        if self._settings.every_steps:
-            return int(self.step - self._saved_step >= self._settings.every_steps)
-        if self.place.rank or self._saves.is_busy:
-            return 0
-        return int(self._timing.is_due(self._settings))
-
     def save(self, *, waits):
         """Save the state of now; on several workers all read it, and the first one writes."""
         self._saves.join()
@@ -142,7 +137,7 @@ class Run:
         blocked_s = time.perf_counter() - began_s
         self._saved_step = self.step
         self._timing.saved()
-        if self.place.rank == 0:
+        if self.is_first:
             self._saves.save(state, self._facts(), blocked_s, waits=waits)
         if waits:
             self._hear_of_saves()
@@ -163,23 +158,9 @@ class Run:
         }
 
     def _check_alike(self, body):
-        """Refuse a save of other data, and keep its seed.
-
-        Raises:
-            LoopError: It is of another format, or was made with other data.
-        """
-        if body["version"] != VERSION:
-            raise LoopError(
-                "`%s` was saved in format %s, and this Paceline reads %d"
-                % (self._found[0], body["version"], VERSION),
-                "finish the run with the Paceline that saved it, or save into another folder",
-            )
-        count = len(self.batches.samples)
-        if body["num_samples"] != count:
-            raise LoopError(
-                "the data has %d samples; the save was made with %d" % (count, body["num_samples"]),
-                "give the data as it was, or save into another folder (`folder=`)",
-            )
+        """Refuse a save of another format or other data, and keep its seed."""
+        check_format(self._found[0], body, VERSION)
+        check_count(body, len(self.batches.samples))
         self.batches.seed = body["seed"]
 
     def _say_from_where(self, directory, body, callbacks):
@@ -190,29 +171,6 @@ class Run:
         fresh = sorted({type(one).__name__ for one in callbacks} - _STATELESS)
         if fresh:
             self.say("begins anew, as no save holds it: what %s has seen" % ", ".join(fresh))
-
-    def _hear_of_saves(self):
-        outcome, self._saves.outcome = self._saves.outcome, None
-        if outcome is None:
-            return
-        if outcome.failure:
-            self._saved_step = min(self._saved_step, outcome.step - 1)
-            self.say(
-                "the save of step %d failed: %s; the ones before are kept, the run goes on"
-                % (outcome.step, outcome.failure)
-            )
-            return
-        line = self._timing.learn(outcome, self._settings)
-        if line:
-            self.say("saved step %d to %s: %s" % (outcome.step, self._saves.folder, line))
-
-    def _end(self):
-        """End as SIGTERM ends a process; everything is saved."""
-        self.say("saved step %d after SIGTERM; the same command goes on from there" % self.step)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._notices.end()
-        raise SystemExit(143)
 
     def close(self):
         """Give the folder and the signals back."""

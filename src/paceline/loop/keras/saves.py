@@ -8,13 +8,13 @@ import numpy as np
 
 from paceline.loop.errors import LoopError
 from paceline.loop.saving import commit
-from paceline.loop.saving.background import BackgroundWriter
+from paceline.loop.saving.background import BackgroundSaves
 from paceline.loop.saving.timing import Outcome
 
 _FILE = "state.safetensors"
 
 
-class Saves:
+class Saves(BackgroundSaves):
     """The saves of a run in a folder.
 
     Args:
@@ -26,17 +26,10 @@ class Saves:
 
     def __init__(self, folder, *, is_writer, keep, say):
         _check_library()
-        self.folder, self.keep, self.say = os.path.abspath(folder), keep, say
-        self.outcome = self._lock = None
-        self._writer = BackgroundWriter()
+        super().__init__(folder, keep=keep, say=say)
         if is_writer:
             self._lock = commit.lock(self.folder)
             commit.remove_torn(self.folder)
-
-    @property
-    def is_busy(self):
-        """Whether a save is being written."""
-        return self._writer.is_busy
 
     def newest(self):
         """Directory and content of the newest save that is whole; None without any save."""
@@ -51,20 +44,9 @@ class Saves:
             blocked_s: What the training waited for them.
             waits: Return when it is committed.
         """
-        self._writer.begin(self._write, state, facts, blocked_s)
+        self._begin(self._write, state, facts, blocked_s)
         if waits:
             self.join()
-
-    def join(self):
-        """Wait until no save is being written."""
-        self._writer.join()
-
-    def close(self):
-        """Wait for the save that is being written, and give the folder free."""
-        self.join()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def _write(self, state, facts, blocked_s):
         from safetensors.numpy import save_file

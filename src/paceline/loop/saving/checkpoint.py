@@ -14,12 +14,12 @@ import torch.distributed.checkpoint as dcp
 
 from paceline.loop.errors import LoopError
 from paceline.loop.saving import commit
-from paceline.loop.saving.background import BackgroundWriter
+from paceline.loop.saving.background import BackgroundSaves
 from paceline.loop.saving.states import merged
 from paceline.loop.saving.timing import Outcome
 
 
-class Checkpoints:
+class Checkpoints(BackgroundSaves):
     """The saves of a run in a folder.
 
     Args:
@@ -30,12 +30,8 @@ class Checkpoints:
     """
 
     def __init__(self, folder, ranks, *, keep, say):
-        self.folder = os.path.abspath(folder)
+        super().__init__(folder, keep=keep, say=say)
         self.ranks = ranks
-        self.keep = keep
-        self.say = say
-        self.outcome = None
-        self._writer = BackgroundWriter()
         self._buffers = {}
         self._differing = None
         self._lock = self._locked()
@@ -59,11 +55,6 @@ class Checkpoints:
                 hint="name a folder on a file system that all machines share",
             )
         return held
-
-    @property
-    def is_busy(self):
-        """Whether a save is being written."""
-        return self._writer.is_busy
 
     def newest(self):
         """Directory and content of the newest save that is whole; None without any save.
@@ -110,22 +101,17 @@ class Checkpoints:
         began_s = time.perf_counter()
         staged = self._staged(tensors)
         blocked_s = time.perf_counter() - began_s
-        self._writer.begin(self._write, staged, tree, facts, blocked_s)
+        self._begin(self._write, staged, tree, facts, blocked_s)
         if waits:
             self.join()
 
     def join(self):
-        """Wait until no save is being written."""
-        if self._writer.join() and self._differing:
+        """Wait until no save is being written, and say what ranks did not agree on."""
+        has_waited = super().join()
+        if has_waited and self._differing:
             self.say("differs between ranks, rank 0's is kept: %s" % ", ".join(self._differing))
             self._differing = []
-
-    def close(self):
-        """Wait for the save that is being written, and give the folder free."""
-        self.join()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        return has_waited
 
     def _staged(self, tensors):
         """Copies on the CPU, in buffers that are kept for the next save."""

@@ -80,11 +80,9 @@ def denoiser_of(name: str) -> Denoiser | None:
 
 @cache
 def _families() -> tuple[tuple[re.Pattern[str], Denoiser], ...]:
-    return tuple((of_one_size(row["name"]), _family(row)) for row in _rows())
-
-
-def _rows() -> tuple[dict[str, str], ...]:
-    return tuple(shipped_rows("model", "denoisers.csv"))
+    return tuple(
+        (of_one_size(row["name"]), _family(row)) for row in shipped_rows("model", "denoisers.csv")
+    )
 
 
 def _family(row: dict[str, str]) -> Denoiser:

@@ -88,13 +88,11 @@ class DataParallelStep:
         mid_s: Step time with communication.
         exposed_communication_s: Of it, communication that nothing hides, and waiting for the
             slowest rank, which shows up inside the collectives.
-        efficiency_frac: Single-device step time over ``mid_s`` (throughput per device kept).
         communication_s: All communication, hidden or not, and that waiting.
     """
 
     mid_s: FloatArray
     exposed_communication_s: FloatArray
-    efficiency_frac: FloatArray
     communication_s: FloatArray
 
 
@@ -161,7 +159,6 @@ def data_parallel_step(
     return DataParallelStep(
         mid_s=step_s,
         exposed_communication_s=exposed_s + waiting_s,
-        efficiency_frac=alone_s / step_s,
         communication_s=communication_s + waiting_s,
     )
 

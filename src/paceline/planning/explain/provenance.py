@@ -7,6 +7,7 @@ is not computed says where it was read or what was assumed.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from paceline.catalog.entities import Device, Link
 from paceline.dtypes import find_precision
@@ -371,18 +372,18 @@ def _computed(name: str, number: float, value: str, formula: str, *inputs: str) 
     )  # fmt: skip
 
 
-def _fact(name: str, number: float | None, value: str, source: str) -> TracedFigure:
+def _fact(
+    name: str, number: float | None, value: str, source: str,
+    origin: Literal["source", "assumption"] = "source",
+) -> TracedFigure:  # fmt: skip
     return TracedFigure(
-        name=name, value=value, formula="", inputs=(), origin="source", source=source,
+        name=name, value=value, formula="", inputs=(), origin=origin, source=source,
         number=None if number is None else float(number),
     )  # fmt: skip
 
 
 def _assumed(name: str, number: float | None, value: str, text: str) -> TracedFigure:
-    return TracedFigure(
-        name=name, value=value, formula="", inputs=(), origin="assumption", source=text,
-        number=None if number is None else float(number),
-    )  # fmt: skip
+    return _fact(name, number, value, text, "assumption")
 
 
 def _chosen(name: str, count: int) -> TracedFigure:

@@ -138,14 +138,7 @@ def _of_steps(job: Job, kind: Kind) -> BatchLimit:
     if job.amount.items_per_epoch is None:
         return BatchLimit(max_items=None)
     num_items = job.amount.items_per_epoch * job.amount.num_epochs
-    fewest, harmless = _fact(kind, "fewest_steps"), _fact(kind, "harmless_batch")
-    largest = max(int(num_items / fewest), harmless)
-    return BatchLimit(
-        max_items=2 ** (largest.bit_length() - 1),
-        why=f"so that {kind} takes at least {fewest:,} optimizer steps"
-        if largest > harmless
-        else f"which does {kind} no harm, however short",
-    )
+    return _leaving(_fact(kind, "fewest_steps"), num_items, kind, what=kind)
 
 
 def _of_epochs(job: Job, kind: Kind) -> BatchLimit:
@@ -157,11 +150,16 @@ def _of_epochs(job: Job, kind: Kind) -> BatchLimit:
     items = job.amount.items_per_epoch
     if items is None or kind == "fine-tuning" or job.amount.num_epochs <= 1:
         return BatchLimit(max_items=None)
-    fewest, harmless = _fact(kind, "fewest_steps_an_epoch"), _fact(kind, "harmless_batch")
-    largest = max(int(items / fewest), harmless)
+    return _leaving(_fact(kind, "fewest_steps_an_epoch"), items, kind, what="an epoch")
+
+
+def _leaving(fewest: int, num_items: float, kind: Kind, *, what: str) -> BatchLimit:
+    """The largest power of two in which so many items take so many steps."""
+    harmless = _fact(kind, "harmless_batch")
+    largest = max(int(num_items / fewest), harmless)
     return BatchLimit(
         max_items=2 ** (largest.bit_length() - 1),
-        why=f"so that an epoch takes at least {fewest} optimizer steps"
+        why=f"so that {what} takes at least {fewest:,} optimizer steps"
         if largest > harmless
         else f"which does {kind} no harm, however short",
     )

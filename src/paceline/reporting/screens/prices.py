@@ -41,30 +41,26 @@ def refresh_lines(page: Refresh) -> Iterator[str]:
 
 def change_table(page: Refresh) -> Table:
     """The largest moves, then new offers."""
-    shown = page.changes[:_MAX_LINES]
-    more = len(page.changes) - len(shown)
-    rows = [(c.name, _usd(c.old_usd_per_hour), _usd(c.new_usd_per_hour), _move(c)) for c in shown]
-    if more:
-        rows.append((f"… {more:,} more (--json has all)", "", "", ""))
-    return Table(
-        columns=header("offer ~20 | USD/h before > | now > | change >"),
-        rows=tuple(rows),
-    )
+    rows = [
+        (c.name, _usd(c.old_usd_per_hour), _usd(c.new_usd_per_hour), _move(c)) for c in page.changes
+    ]
+    return _first_lines("offer ~20 | USD/h before > | now > | change >", rows)
 
 
 def held_back_table(page: Refresh) -> Table:
     """Doubtful prices with the reason."""
-    shown = page.held_back[:_MAX_LINES]
-    more = len(page.held_back) - len(shown)
     rows = [
-        (h.name, _usd(h.old_usd_per_hour), _usd(h.quoted_usd_per_hour), h.reason) for h in shown
+        (h.name, _usd(h.old_usd_per_hour), _usd(h.quoted_usd_per_hour), h.reason)
+        for h in page.held_back
     ]
-    if more:
-        rows.append((f"… {more:,} more (--json has all)", "", "", ""))
-    return Table(
-        columns=header("held back ~20 | USD/h stays > | quoted > | because ~20"),
-        rows=tuple(rows),
-    )
+    return _first_lines("held back ~20 | USD/h stays > | quoted > | because ~20", rows)
+
+
+def _first_lines(columns: str, rows: Sequence[tuple[str, str, str, str]]) -> Table:
+    """So many rows, and how many more there are."""
+    more = len(rows) - _MAX_LINES
+    rest = [(f"… {more:,} more (--json has all)", "", "", "")] if more > 0 else []
+    return Table(columns=header(columns), rows=(*rows[:_MAX_LINES], *rest))
 
 
 def history_table(kept: Sequence[KeptPrices]) -> Table:

@@ -156,11 +156,6 @@ class ServiceFigures:
         return self.service.machine.num_devices
 
     @property
-    def cache_tokens(self) -> float:
-        """That the cache of a replica holds."""
-        return self.table.batching.cache_tokens
-
-    @property
     def limits(self) -> StepLimits | None:
         """What its engine puts into a step; None of what answers batches whole."""
         return self.service.step_limits

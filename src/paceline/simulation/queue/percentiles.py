@@ -60,8 +60,6 @@ class Served:
         requests_per_s: Completed, from the first arrival to the last completion.
         output_tokens_per_s: Of their answers.
         tokens_per_s: Of prompts and answers.
-        mean_in_flight: Requests in the engine, on average over that time.
-        num_preempted: Evictions from the cache.
         num_requests: Simulated.
     """
 
@@ -71,8 +69,6 @@ class Served:
     requests_per_s: float
     output_tokens_per_s: float
     tokens_per_s: float
-    mean_in_flight: float
-    num_preempted: int
     num_requests: int
 
     def at_rate(self, requests_per_s: float) -> Served:
@@ -83,7 +79,6 @@ class Served:
             requests_per_s=requests_per_s,
             output_tokens_per_s=self.output_tokens_per_s * ratio,
             tokens_per_s=self.tokens_per_s * ratio,
-            mean_in_flight=requests_per_s * self.request.mean_s,
         )
 
 
@@ -133,7 +128,5 @@ def summed_up(timelines: list[Timeline], *, path_s: float = 0.0, settles: bool =
         requests_per_s=len(output) / span_s,
         output_tokens_per_s=float(output.sum()) / span_s,
         tokens_per_s=float((prompt + output).sum()) / span_s,
-        mean_in_flight=float((finish_s - arrival_s).sum()) / span_s,
-        num_preempted=sum(one.num_preempted for one in timelines),
         num_requests=len(output),
     )

@@ -187,9 +187,7 @@ class _Steps:
             error = "%s: %s" % (type(raised).__name__, raised)
         found = {"facts": facts, "report": None, "error": error}
         path = os.path.join(self.log.folder, "capture.json")
-        with open(path + ".draft", "w") as file:
-            json.dump(found, file)
-        os.replace(path + ".draft", path)
+        observer.write_whole(path, found)
         if os.environ.get(ONLY_VARIABLE):
             self.log.close()
             os._exit(0)

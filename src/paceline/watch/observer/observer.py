@@ -83,6 +83,15 @@ def quietly(action, *args):
         return None
 
 
+def write_whole(path, found):
+    """Write JSON that others wait for: the file is there once it is complete."""
+    import json
+
+    with open(path + ".draft", "w") as file:
+        json.dump(found, file)
+    os.replace(path + ".draft", path)
+
+
 class Log:
     """Lines of one process.
 

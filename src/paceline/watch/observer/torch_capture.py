@@ -9,7 +9,6 @@ import _thread
 import contextlib
 import gc
 import importlib
-import json
 import os
 import random
 import sys
@@ -182,9 +181,7 @@ class Capture:
             found = {"facts": facts, "report": job and job["report"], "error": job and job["error"]}
             path = os.path.join(self.log.folder, "capture.json")
             if not os.path.exists(path):
-                with open(path + ".draft", "w") as file:
-                    json.dump(found, file)
-                os.replace(path + ".draft", path)
+                observer.write_whole(path, found)
         if os.environ.get(ONLY_VARIABLE):
             self.log.close()
             os._exit(0)

@@ -353,9 +353,7 @@ class Trials:
             elapsed_s = time.monotonic() - self.began_s
             known = (self.facts, self.results, elapsed_s, self.options, observer.load("doubt"))
             chunk = observer.load("trial_plan").chunk(self.num_chunks, *known)
-            with open(path + ".draft", "w") as file:
-                json.dump(chunk, file)
-            os.replace(path + ".draft", path)
+            observer.write_whole(path, chunk)
             return chunk
         until = time.monotonic() + _PATIENCE_S
         while not os.path.exists(path) and time.monotonic() < until:

@@ -68,7 +68,7 @@ def stated_sizes():
 def _classifier(name, given, image_size):
     check_settings(given, ())
     model = build(lambda: _built(name, image_size=image_size))
-    size = image_size or getattr(model, "image_size", None) or _native_size(name)
+    size = image_size or getattr(model, "image_size", None) or native_size(name)
     return Subject(model, "image", (3, size, size))
 
 
@@ -84,7 +84,7 @@ def _built(name, **wanted):
     return builder(weights=None)
 
 
-def _native_size(name):
+def native_size(name):
     """Side that the first weights of the library are made for."""
     weights = list(zoo.import_torchvision().models.get_model_weights(name))
     given = weights[0].transforms.keywords if weights else {}
@@ -112,7 +112,7 @@ def _segmentation(name, given, image_size):
     builder = zoo.import_torchvision().models.get_model_builder(name)
     heads = {} if name.startswith("lraspp") else {"aux_loss": True}
     model = build(lambda: builder(weights=None, weights_backbone=None, **heads))
-    size = image_size or _native_size(name)
+    size = image_size or native_size(name)
     return _SegmentationSubject(model, "image", (3, size, size))
 
 
@@ -120,7 +120,7 @@ def _video(name, given, image_size):
     """Clips of as many frames as the weights are judged on, a class for each."""
     check_settings(given, ("frames",))
     frames = given.get("frames") or stated_sizes()["frames"][name]
-    size = image_size or _native_size(name)
+    size = image_size or native_size(name)
     extent = {"spatial_size": (size, size), "temporal_size": frames}
     model = build(lambda: _built(name, **(extent if name.startswith("mvit") else {})))
     return Subject(model, "features", (3, frames, size, size))
