@@ -1,13 +1,14 @@
 """How far a newcomer may trust the rest: error and coverage per left-out source, on one page.
 
-PYTHONPATH=tools python -m accuracy_memory.strangers ROWS.csv ANSWERS.csv --services PART.md
-    --out benchmarks/strangers.md
+PYTHONPATH=tools python -m accuracy_memory.strangers ROWS.csv ANSWERS.csv --pictures ROWS ANSWERS
+    --as-of "2026-11-29, 880d33c8" --out benchmarks/strangers.md
 
-ROWS are published peaks of training, ANSWERS those of `paceline score`; PART is what
-`accuracy_serving.services --part` writes of services. Rows of quality A and B count, and of fits
-also those that ran out of memory. No figure of a source is part of what judges it: each source is
-judged by the width that the other sources give. The table of spreads is how those of
-`parallelism/data/peak_spreads.csv` were found, and how to find them again.
+ROWS are published peaks of training, ANSWERS those of `paceline score`: of language models, and
+apart from them of what makes or reads pictures. Rows of quality A and B count, and of fits also
+those that ran out of memory. No figure of a source is part of what judges it: each source is judged
+by the width that the other sources give. The table of spreads is how those of
+`parallelism/data/peak_spreads.csv` were found, and how to find them again. Causes that were read
+stand in `strangers_causes.md` beside this file.
 """
 
 from __future__ import annotations
@@ -42,18 +43,35 @@ _MORE = 1.001
 _UNSETTLED = "lengths, rough"
 #: Peaks of live blocks, and those that have their width for what lasts and another for the rest.
 _LIVE, _GROWING = "derived", "driver"
+#: How each width is called on the page.
+_KNOWN = {
+    _LIVE: "live blocks and segments, of trainers whose code settles them",
+    _GROWING: "the same as a driver shows it, with libraries' buffers",
+    _UNSETTLED: "lengths of texts, pictures or a trainer's code not known",
+}
 #: Sources whose gigabytes are 10^9 bytes, and remarks that say so; others' are 2^30 (README of the
 #: tables).
 _DECIMAL = r"fms-acceleration|Megatron-LM|FlagPerf"
 _SAID_DECIMAL = "1e9 bytes"
 #: Remarks that a thousand megabytes of PyTorch, which are 2^20 bytes each, were taken for one.
 _THOUSAND_MIB = r"MB(?: as printed)? ?/ ?1000"
+#: What rows may be off by before they count as far off, and what is asked of language models.
+_FAR, _ASKED_MEDIAN, _ASKED_P90 = 0.25, 0.08, 0.25
+_CAUSES = Path(__file__).with_name("strangers_causes.md")
 _HEADING = """# Strangers: how far a newcomer may trust the rest
 
-Made by `python -m accuracy_memory.strangers`. Nothing here is judged by its own rows: terms of
-engines and widths of intervals are those that the other sources give. *Shipped terms* is the figure
-with the source among those that terms are fitted to. Time of training and inference has
-[a page of its own](strangers_time.md)."""
+Published tables of training memory that no fit saw: what `paceline score` answers them, and what
+they measured. A newcomer's job is such a stranger. Each source is judged by the widths of intervals
+that the *other* sources give, and its rows by nothing that was fitted to them.
+
+- *answered*: the share of rows that get a figure; the rest name a reason, below.
+- *ratio*: told over measured, in the middle; *median* and *p90*: how far off, either way.
+- *far*: rows that are more than {far:.0%} off.
+- *coverage*: the share inside its 80 % interval. 80 % is right; more is too wide, less too narrow.
+
+Of {as_of}, asked in one run; `python -m accuracy_memory.strangers` makes this page. Other questions
+have pages of their own: [time](strangers_time.md), [services](accuracy_services.md),
+[fits under a cap](accuracy_fits.md)."""
 
 
 def main() -> None:
@@ -61,39 +79,63 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=Path)
     parser.add_argument("answers", type=Path)
-    parser.add_argument("--services", type=Path, required=True)
+    parser.add_argument("--pictures", type=Path, nargs=2, help="rows and answers of other sources")
+    parser.add_argument("--as-of", required=True, help="day and commit of the run")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    rows = joined(asked.rows, asked.answers)
-    services = asked.services.read_text(encoding="utf-8").strip()
-    lines = [
-        _HEADING,
-        "",
-        "## Peak memory of training",
-        "",
-        *memory_lines(rows),
-        "",
-        "How much peaks spread, by what is known of them, each source counted once:",
-        "",
-        *spread_lines(rows),
-        "",
-        "## Rate of services",
-        "",
-        services,
-        "",
-        "## Does it fit?",
-        "",
-        *fits_lines(rows),
-        "",
-        "By the chance that the predicted peak stays below the memory of its device:",
-        "",
-        *reliability_lines(rows),
-        "",
-        "## Unanswered",
-        "",
-        *reason_lines(rows),
-    ]
+    pictures = joined(*asked.pictures) if asked.pictures else None
+    lines = page_lines(joined(asked.rows, asked.answers), pictures, as_of=asked.as_of)
     asked.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def page_lines(rows: pd.DataFrame, pictures: pd.DataFrame | None, *, as_of: str) -> Iterator[str]:
+    """The page.
+
+    Args:
+        rows: Of language models, as `joined` has them.
+        pictures: Likewise of other networks.
+        as_of: Day and code.
+    """
+    yield _HEADING.format(as_of=as_of, far=_FAR)
+    yield from ("", "## Language models", "", *summary_lines(rows), "", *memory_lines(rows))
+    yield from ("", "By how well the figure is known:", "", *known_lines(rows))
+    yield from ("", _CAUSES.read_text(encoding="utf-8").rstrip(), "")
+    if pictures is not None:
+        yield from ("## Pictures, clips and detection", "", *memory_lines(pictures), "")
+    every = rows if pictures is None else pd.concat([rows, pictures], ignore_index=True)
+    yield from ("## Widths", "", "How much peaks spread, each source counted once:", "")
+    yield from (*spread_lines(rows), "", "## Does it fit?", "", *fits_lines(every), "")
+    yield "By the chance that the predicted peak stays below the memory of its device:"
+    yield from ("", *reliability_lines(every), "", "## Unanswered", "", *reason_lines(every))
+
+
+def summary_lines(rows: pd.DataFrame) -> Iterator[str]:
+    """The figures that are asked for."""
+    used = rows[rows.quality.isin(["A", "B"])]
+    error = _errors(used)
+    yield (
+        f"Of {len(used):,} rows {len(error):,} are answered: **{error.median():.1%} off in the "
+        f"median and {error.quantile(0.9):.1%} at p90** (asked {_ASKED_MEDIAN:.0%} and "
+        f"{_ASKED_P90:.0%}); {(error > _FAR).sum()} are far off."
+    )
+
+
+def known_lines(rows: pd.DataFrame) -> Iterator[str]:
+    """Errors by how well a figure is known, as `peaks_shown` has it."""
+    used = rows[rows.quality.isin(["A", "B"])]
+    yield "| figure | rows | median | p90 | far |"
+    yield "|---|--:|--:|--:|--:|"
+    for name, words in _KNOWN.items():
+        error = _errors(used[used.width_of == name])
+        yield (
+            f"| {words} | {len(error):,} | {error.median():.1%} | {error.quantile(0.9):.0%} | "
+            f"{(error > _FAR).sum()} |"
+        )
+
+
+def _errors(rows: pd.DataFrame) -> pd.Series:
+    """How far off each answered row is, either way."""
+    return np.expm1(rows.log_ratio.dropna()).abs()
 
 
 def joined(rows: Path, answers: Path) -> pd.DataFrame:
@@ -135,8 +177,8 @@ def _known_by(rows: Path) -> list[str]:
 def memory_lines(rows: pd.DataFrame) -> Iterator[str]:
     """One line per source, then all together."""
     used = rows[rows.quality.isin(["A", "B"])]
-    yield "| source | rows | answered | ratio | median error | p90 | coverage, left out |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
+    yield "| source | rows | answered | ratio | median | p90 | far | coverage, left out |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
     inside = []
     for source, part in sorted(used.groupby("origin"), key=lambda pair: -len(pair[1])):
         widths = spreads(used[used.origin != source])
@@ -230,14 +272,14 @@ def spread_lines(rows: pd.DataFrame) -> Iterator[str]:
 
 def _memory_line(name: str, part: pd.DataFrame, covered: pd.Series | None) -> str:
     answered = part.memory_mid_bytes.notna().mean()
-    error = np.expm1(part.log_ratio.dropna()).abs()
+    error = _errors(part)
     if not len(error):
-        return f"| {name} | {len(part):,} | {answered:.0%} | – | – | – | – |"
+        return f"| {name} | {len(part):,} | {answered:.0%} | – | – | – | – | – |"
     share = "" if covered is None else f"{covered.mean():.0%}"
     ratio = float(np.exp(part.log_ratio.median()))
     return (
         f"| {name} | {len(part):,} | {answered:.0%} | {ratio:.2f} | {error.median():.0%} | "
-        f"{error.quantile(0.9):.0%} | {share} |"
+        f"{error.quantile(0.9):.0%} | {(error > _FAR).sum()} | {share} |"
     )
 
 

@@ -58,12 +58,8 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     parser.add_argument("answers", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--part", type=Path, help="where left-out sources go for strangers.md")
     parser.add_argument("--untold", type=Path, nargs=2, help="servers' rows, and their answers")
     asked = parser.parse_args()
-    if asked.part:
-        part = left_out_page(read(asked.rows, asked.answers))
-        asked.part.write_text("\n".join(part) + "\n", encoding="utf-8")
     text = "\n".join(page(asked.rows, asked.answers, asked.untold)) + "\n"
     if asked.out:
         asked.out.write_text(text, encoding="utf-8")

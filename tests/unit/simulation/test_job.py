@@ -109,7 +109,10 @@ def test_scripts_on_deepspeed_make_the_model_whole_and_trainers_do_not() -> None
         ("deepspeed", True), ("HF Trainer + DeepSpeed", False), ("trl, deepspeed", False),
         ("Lightning + DeepSpeed", True), ("transformers", False), ("megatron", False),
     ):  # fmt: skip
-        assert ("made-whole" in usual_habits(framework, **asked)) == expected, framework
+        found = usual_habits(framework, **asked)
+        assert ("made-whole" in found) == expected, framework
+        assert ("stage-3" in found) == ("deepspeed" in framework.lower()), framework
+        assert "stage-3" not in found or "hooks" not in found
 
 
 def test_megatron_launches_each_kernel_unless_a_recipe_replays_graphs() -> None:

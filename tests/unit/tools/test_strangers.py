@@ -6,7 +6,17 @@ import math
 
 import pandas as pd
 import pytest
-from accuracy_memory.strangers import Z_80, is_covered, measured_bytes, reliability_lines, spreads
+from accuracy_memory.strangers import (
+    Z_80,
+    is_covered,
+    known_lines,
+    measured_bytes,
+    memory_lines,
+    page_lines,
+    reliability_lines,
+    spreads,
+    summary_lines,
+)
 
 
 def known_rows(errors: dict[str, list[float]]) -> pd.DataFrame:
@@ -67,3 +77,35 @@ def test_a_gigabyte_is_as_large_as_its_source_makes_it() -> None:
     )
     found = measured_bytes(rows).tolist()
     assert found == [2.0 * one for one in (2.0**30, 1e9, 1e9, 1000.0 * 2.0**20)]
+
+
+def published(errors: dict[str, list[float]]) -> pd.DataFrame:
+    """Rows as they are joined, of which one more has no answer."""
+    rows = known_rows(errors)
+    rows = pd.concat([rows, rows[-1:].assign(log_ratio=math.nan, memory_mid_bytes=math.nan)])
+    beside = {"quality": "A", "model": "m", "reason": "no batch", "fits": "yes"}
+    return rows.assign(**beside, chance_to_fit=1.0).reset_index(drop=True)
+
+
+def test_the_page_counts_rows_answers_and_what_is_far_off() -> None:
+    """Five and four rows of 1.1 and 1.5 times what was measured, and one that got no answer."""
+    rows = published({"a": [math.log(1.1)] * 5, "b": [math.log(1.5)] * 4})
+    (summary,) = summary_lines(rows)
+    assert summary.startswith("Of 10 rows 9 are answered: **10.0% off in the median and 50.0% at")
+    assert summary.endswith("4 are far off.")
+    lines = list(memory_lines(rows))
+    assert any(line.startswith("| b | 5 | 80% | 1.50 | 50% | 50% | 4 |") for line in lines)
+    known = list(known_lines(rows))[2:]
+    assert [line.split("|")[2].strip() for line in known] == ["9", "0", "0"]
+
+
+def test_the_page_is_what_is_printed() -> None:
+    """A day, each part under its heading, and pictures where they were asked."""
+    rows = published({"a": [0.1] * 5, "b": [0.2] * 5})
+    text = "\n".join(page_lines(rows, rows, as_of="a day, a commit"))
+    assert "Of a day, a commit, asked in one run" in text
+    parts = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert parts[0] == "Language models"
+    assert "Pictures, clips and detection" in parts
+    assert parts[-3:] == ["Widths", "Does it fit?", "Unanswered"]
+    assert "Pictures" not in "\n".join(page_lines(rows, None, as_of=""))
