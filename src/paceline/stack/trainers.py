@@ -135,7 +135,7 @@ def as_prepared(settings: Mapping[str, str], frozen_weights: str) -> dict[str, s
         settings: Of adapters, by name.
         frozen_weights: Format of the base.
 
-    Source: huggingface/peft 0.13.2, utils/other.py (read 2026-11-29).
+    Source: huggingface/peft, utils/other.py (read 2026-11-29).
 
     >>> as_prepared({"training_format": "pure"}, "int4")
     {'checkpointing': 'block', 'training_format': 'autocast'}
