@@ -109,6 +109,7 @@ class EngineProfile:
         stands_for: Software without a profile of its own that this one stands for, as typed; empty
             of a profile by its own name.
         why: What makes it the nearest.
+        runs_on: Whether what it stands for runs on it, as a library does on its backend.
     """
 
     name: str
@@ -153,6 +154,7 @@ class EngineProfile:
     release: Release | None = None
     stands_for: str = ""
     why: str = ""
+    runs_on: bool = False
 
     def __str__(self) -> str:
         """As `find_engine` reads it."""
@@ -289,7 +291,10 @@ def find_engine(name: str) -> EngineProfile:
             return _of_release(profile, found)
     for family, row in _families():
         if family.fullmatch(name.strip()):
-            return replace(engines()[row["nearest"]], stands_for=name.strip(), why=row["why"])
+            return replace(
+                engines()[row["nearest"]], stands_for=name.strip(), why=row["why"],
+                runs_on=row["runs_on"] == "yes",
+            )  # fmt: skip
     known = {**engines(), **{profile.name: profile for _, profile in _added()}}
     raise UnknownNameError.from_name("framework", name, sorted(known))
 

@@ -50,8 +50,17 @@ def test_the_nearest_answers_for_a_name_without_a_profile_and_says_so(
 ):
     typed, known = grid(model, device, framework=written), grid(model, device, framework=nearest)
     assert typed.cells == known.cells
-    assert any(f"{written} has no profile of its own" in one for one in typed.assumptions)
+    words = "is predicted on" if find_engine(written).runs_on else "has no profile of its own"
+    assert any(f"{written} {words}" in one for one in typed.assumptions)
     assert not any("no profile" in one for one in known.assumptions)
+
+
+def test_what_runs_on_a_framework_is_said_with_it():
+    runs = [find_engine(name) for name in ("keras", "Ollama", "diffusers", "mxnet")]
+    assert [(one.stands_for, one.title, one.runs_on) for one in runs] == [
+        ("keras", "TensorFlow", True), ("Ollama", "llama.cpp", True),
+        ("diffusers", "PyTorch", True), ("mxnet", "TensorFlow", False),
+    ]  # fmt: skip
 
 
 def test_a_name_like_no_software_is_refused():

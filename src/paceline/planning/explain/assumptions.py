@@ -198,11 +198,13 @@ def _service(search: Search, best: int) -> str:
 def _configuration(search: Search, best: int) -> str:
     configuration = search.forecast.configurations[cell_of(search, best)[0]]
     workload, stack = search.workload, place_of(search, best).stack
+    loop = search.goal.engine
+    library = f"{loop.stands_for} on " if loop is not None and loop.runs_on else ""
     parts = [
         _input_text(search),
         _width_text(search, configuration),
         workload.optimizer or "",
-        f"{stack.framework} {stack.framework_version} {configuration.compiler}",
+        f"{library}{stack.framework} {stack.framework_version} {configuration.compiler}",
     ]
     return ", ".join(part for part in parts if part)
 

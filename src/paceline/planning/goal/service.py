@@ -101,6 +101,8 @@ def kernels_words(goal: Goal, workload: Workload) -> str:
             "batches here: predicted as compiled PyTorch runs the graph"
         )
     loop = goal.engine
+    if loop is not None and loop.runs_on:
+        return f"{loop.stands_for} is predicted on {loop.title}: {loop.why}"
     if loop is not None and loop.stands_for:
         like = f"predicted as {loop.title}, the nearest: {loop.why}"
         return f"{loop.stands_for} has no profile of its own: {like}"
