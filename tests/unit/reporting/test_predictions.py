@@ -88,6 +88,26 @@ def test_a_share_of_the_rate_above_one_is_explained_where_it_stands(shares, is_t
 def test_services_are_told_apart_at_every_width(width, replicas, precisions) -> None:
     seen_s = Interval(low=0.1, mid=0.12, high=0.15)
     seen = SeenTimes(p50_s=seen_s, p95_s=seen_s, p99_s=seen_s)
+    table = service_lines(width, replicas, precisions, seen)
+    rows = [line for line in table if line.startswith("2×Acme X1")]
+    assert len(set(rows)) == len(rows) == 2
+    assert all("120 ms (100–150)" in row for row in rows)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_services_of_three_percentiles_and_two_formats_fit(width) -> None:
+    times_s = [Interval(low=0.8 * mid, mid=mid, high=1.25 * mid) for mid in (0.235, 0.686, 1.907)]
+    seen = SeenTimes(**dict(zip(("p50_s", "p95_s", "p99_s"), times_s, strict=True)))
+    table = service_lines(width, (2, 1), ("bf16", "fp8"), seen)
+    start = next(i for i, line in enumerate(table) if line.startswith("devices"))
+    lines = table[start : start + 3]
+    assert max(map(len, lines)) <= width
+    assert "replicas" in lines[0]
+    assert ["2×1  bf16" in lines[1], "1×2  fp8" in lines[2]] == [True, True]
+    assert all("686 ms" in line for line in lines[1:])
+
+
+def service_lines(width, replicas, precisions, seen) -> list[str]:
     services = tuple(
         ServiceCell(
             device="Acme X1", num_devices=2, num_replicas=number, num_ranks=2 // number,
@@ -96,7 +116,4 @@ def test_services_are_told_apart_at_every_width(width, replicas, precisions) -> 
         )
         for number, precision in zip(replicas, precisions, strict=True)
     )  # fmt: skip
-    table = grid_text(replace(grid((1,)), services=services), width=width).splitlines()
-    rows = [line for line in table if line.startswith("2×Acme X1")]
-    assert len(set(rows)) == len(rows) == 2
-    assert all("120 ms (100–150)" in row for row in rows)
+    return grid_text(replace(grid((1,)), services=services), width=width).splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from paceline.parallelism.uncertainty import width_cause
 from paceline.reporting.figures import (
@@ -18,6 +18,7 @@ from paceline.reporting.headlines import predicted_headline
 from paceline.reporting.tables import (
     ABSENT,
     Table,
+    display_width,
     header,
     markdown_table,
     table_width,
@@ -27,13 +28,15 @@ from paceline.reporting.texts import labelled
 from paceline.units import (
     format_bytes,
     format_count,
+    format_duration,
     format_percent,
     format_significant,
 )
 
 if TYPE_CHECKING:
+    from paceline.planfile import Interval
     from paceline.planning.forecast.grid import GridCell, PredictionGrid
-    from paceline.planning.forecast.services import ServiceCell
+    from paceline.planning.forecast.services import SeenTimes, ServiceCell
 
 _NUM_RANKED_SHOWN = 25
 _NUM_REASONS_SHOWN = 3
@@ -42,6 +45,9 @@ _NUM_NAMES_SHOWN = 3
 _ROUGH = "~ rough"
 #: What requests to an engine see, by the title of its column.
 _SEEN = {"first token": "first_token", "per token": "per_token"}
+#: How much of each figure of a service stands in its row, the most first.
+Detail = Literal["all", "tail", "middle"]
+_DETAILS: Sequence[Detail] = get_args(Detail)
 _STATUS_WORDS = {"out of memory": "OOM", "abstained": "?"}
 
 
@@ -62,11 +68,10 @@ def grid_text(grid: PredictionGrid, *, width: int = 100) -> str:
 
 def services_text(grid: PredictionGrid, *, width: int = 100) -> str:
     """What requests see of each service: percentiles, what is completed, and what could be."""
-    table = text_table(services_table(grid.services), width=width)
     blocks = (
         _opening(grid, width),
         "\n".join(labelled("load", (grid.load,), width)),
-        table,
+        _fitted_services(grid.services, width),
         "\n".join(labelled("note", _service_notes(grid.services), width)),
         _unanswered(grid, width),
     )
@@ -81,12 +86,25 @@ def services_markdown(grid: PredictionGrid) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def services_table(cells: Sequence[ServiceCell]) -> Table:
-    """A row for each service: what its requests see, what is completed, and what could be."""
+def _fitted_services(cells: Sequence[ServiceCell], width: int) -> str:
+    """The table of services, with as many figures of each time as fit in a width."""
+    texts = [text_table(services_table(cells, detail), width=width) for detail in _DETAILS]
+    fitting = (text for text in texts if max(map(display_width, text.splitlines())) <= width)
+    return next(fitting, texts[-1])
+
+
+def services_table(cells: Sequence[ServiceCell], detail: Detail = "all") -> Table:
+    """A row for each service: what its requests see, what is completed, and what could be.
+
+    Args:
+        cells: A service each.
+        detail: All three percentiles, the 95th alone, or that without intervals.
+    """
     is_whole = all(cell.first_token is None for cell in cells)
     seen = {"answer": "request"} if is_whole else _SEEN
-    titles = [f"{title} p50/p95/p99 >" for title in seen]
-    rows = tuple(_service_row(cell, tuple(seen.values())) for cell in cells)
+    percentiles = "p50/p95/p99" if detail == "all" else "p95"
+    titles = [f"{title} {percentiles} >" for title in seen]
+    rows = tuple(_service_row(cell, tuple(seen.values()), detail) for cell in cells)
     # What tells rows apart stays on a narrow terminal.
     replicas = "replicas >" + " -2" * _is_alike(rows, 1)
     precision = "format" + " -1" * _is_alike(rows, 2)
@@ -98,9 +116,15 @@ def _is_alike(rows: Sequence[tuple[str, ...]], column: int) -> bool:
     return len({row[column] for row in rows}) == 1
 
 
-def _service_row(cell: ServiceCell, names: Sequence[str]) -> tuple[str, ...]:
+def _times(seen: SeenTimes, detail: Detail) -> str:
+    if detail == "all":
+        return percentile_range(seen.p50_s, seen.p95_s, seen.p99_s)
+    return duration_range(seen.p95_s) if detail == "tail" else format_duration(seen.p95_s.mid)
+
+
+def _service_row(cell: ServiceCell, names: Sequence[str], detail: Detail) -> tuple[str, ...]:
     times = [
-        ABSENT if seen is None else percentile_range(seen.p50_s, seen.p95_s, seen.p99_s)
+        ABSENT if seen is None else _times(seen, detail)
         for seen in (getattr(cell, name) for name in names)
     ]
     most = cell.capacity_requests_per_s
@@ -110,8 +134,12 @@ def _service_row(cell: ServiceCell, names: Sequence[str]) -> tuple[str, ...]:
         cell.precision,
         *times,
         ABSENT if cell.requests_per_s is None else format_significant(cell.requests_per_s),
-        ABSENT if most is None else number_range(most),
+        ABSENT if most is None else _most(most, detail),
     )
+
+
+def _most(figure: Interval, detail: Detail) -> str:
+    return number_range(figure) if detail != "middle" else format_significant(figure.mid)
 
 
 def _service_notes(cells: Sequence[ServiceCell]) -> list[str]:
