@@ -47,3 +47,20 @@ def test_an_image_that_the_host_cannot_start_is_status_6_with_what_would_start_o
 def test_images_that_all_start_are_status_0(run: Callable[..., Outcome]) -> None:
     outcome = run("stack", "images", "11.8", "12.4", "--driver", "580")
     assert (outcome.status, outcome.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("h100", "paceline stack resolve --gpu h100"),
+        ("rtx 4090", "paceline stack resolve --gpu 'rtx 4090'"),
+        ("llama-3-8b", "paceline plan llama-3-8b"),
+        ("resolv", "`resolve`"),
+    ],
+)
+def test_a_device_or_a_model_in_the_place_of_a_question_is_shown_its_command(
+    run: Callable[..., Outcome], word: str, command: str
+) -> None:
+    outcome = run("stack", word)
+    assert outcome.status == 2
+    assert command in outcome.err

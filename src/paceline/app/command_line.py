@@ -26,7 +26,7 @@ from typing import (
 import click
 
 from paceline.app.option_hints import unknown_option
-from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.errors import InvalidInputError, UnknownNameError, close_names
 from paceline.values import dataclass
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Commands(click.Group):
         help: One sentence.
         wants: Its verbs by what a person wants, as help lists them; in one list where it is empty.
         whole: The same with all verbs, where it may hold only the one that is called.
+        elsewhere: What answers a word that is none of its verbs, of that word.
     """
 
     def __init__(
@@ -107,9 +108,11 @@ class Commands(click.Group):
         help: str,
         wants: Mapping[str, Sequence[str]] | None = None,
         whole: Callable[[], Commands] | None = None,
+        elsewhere: Callable[[str], str] | None = None,
     ) -> None:
         self.wants = wants or {}
         self.whole = whole
+        self.elsewhere = elsewhere
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
         super().__init__(name, help=help, short_help=help, context_settings=settings)
 
@@ -129,9 +132,11 @@ class Commands(click.Group):
             )
         )
 
-    def add_group(self, name: str, help: str) -> Commands:
+    def add_group(
+        self, name: str, help: str, elsewhere: Callable[[str], str] | None = None
+    ) -> Commands:
         """Register and return verbs below ``name``."""
-        group = Commands(name, help)
+        group = Commands(name, help, elsewhere=elsewhere)
         self.add_command(group)
         return group
 
@@ -159,7 +164,10 @@ class Commands(click.Group):
             return both, self.commands[both], args[2:]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             command = f"{ctx.command_path} --help"
-            raise UnknownNameError.from_name("command", args[0], self.commands, command=command)
+            unknown = UnknownNameError.from_name("command", args[0], self.commands, command=command)
+            if self.elsewhere is not None and not close_names(args[0], self.commands):
+                unknown.hint = self.elsewhere(args[0])
+            raise unknown
         return super().resolve_command(ctx, args)
 
 

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from paceline.catalog.load import load_catalog
-from paceline.errors import UnknownNameError
+from paceline.errors import MissingFactError, UnknownNameError
 from paceline.planning.goal.goal import Goal
 from paceline.planning.places.places import find_places
 from paceline.planning.places.regions import is_accepted, moved_words, offered_in
@@ -53,6 +53,16 @@ def test_an_offer_that_is_priced_there_keeps_its_price() -> None:
 def test_a_region_that_nobody_has_is_refused() -> None:
     with pytest.raises(UnknownNameError):
         places_in("mars")
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("europe-north1", "europe-west4"), ("Eu-North-1", "eu-west-1"), ("polandcentral", "eastus")],
+)
+def test_a_region_without_prices_is_known_and_told_with_the_nearest(word: str, near: str) -> None:
+    with pytest.raises(MissingFactError, match=word) as raised:
+        places_in(word)
+    assert f"--region {near}" in raised.value.hint
 
 
 def test_ratios_are_near_one_and_name_a_source() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Annotated, Unpack
 
@@ -14,6 +15,9 @@ from paceline.app.api.stack import stack_resolve as resolve
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import TextOption, takes
 from paceline.app.output import Answer, answer_of
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_devices
+from paceline.errors import PacelineError
 from paceline.reporting.screens import stacks as report
 from paceline.stack.queries import no_image, nothing_works
 
@@ -40,12 +44,26 @@ _CONSTRAINTS = (
 def register(app: Commands) -> None:
     """Add the verb with its three questions and the images."""
     group = app.add_group(
-        "stack", "Which driver, CUDA or ROCm, Python and framework work together, and why not."
+        "stack",
+        "Which driver, CUDA or ROCm, Python and framework work together, and why not.",
+        elsewhere=_elsewhere,
     )
     group.add_verb("resolve", resolve_stack)
     group.add_verb("explain", explain_stack)
     group.add_verb("check", check_stack)
     group.add_verb("images", choose_images)
+
+
+def _elsewhere(word: str) -> str:
+    """What answers a device, or a model, that was typed in the place of a question."""
+    try:
+        find_devices(load_catalog(), word)
+    except PacelineError:
+        return (
+            "software is that of a device: `paceline stack resolve --gpu DEVICE`; with which "
+            f"release a model runs where says `paceline plan {shlex.quote(word)} …`"
+        )
+    return f"the newest that works on it: `paceline stack resolve --gpu {shlex.quote(word)}`"
 
 
 @common.answers

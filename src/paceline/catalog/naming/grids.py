@@ -37,6 +37,18 @@ def grid_of(cloud: str, region: str) -> Grid | None:
     return found.get(f"{cloud}:{region}") or found.get(f"{_ANY_CLOUD}:{region}")
 
 
+def clouds_with(region: str) -> tuple[str, ...]:
+    """Providers that are known to have a region of that name, whether anything is priced there.
+
+    >>> clouds_with("europe-north1"), clouds_with("FI")
+    (('gcp',), ())
+    """
+    places = (place.partition(":") for place in _grids())
+    return tuple(
+        cloud for cloud, _, name in places if name == region.lower() and cloud != _ANY_CLOUD
+    )
+
+
 def cleanest_and_dirtiest() -> tuple[Grid, Grid]:
     """The ends of what is known."""
     grids = sorted(_grids().values(), key=lambda grid: grid.g_per_kwh)

@@ -126,7 +126,8 @@ def _price_usd(device: Device, count: int) -> float:
         )
     if device.price_usd is None:
         raise MissingFactError(
-            f"the catalogue has no price of {device.name} to buy", hint="state it with --price"
+            f"the catalogue has no price of {device.name} to buy",
+            hint=f"state the price of all {count} with `--price 30000usd`{_known_systems(device)}",
         )
     return device.price_usd * count
 

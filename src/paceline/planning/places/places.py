@@ -34,7 +34,13 @@ from paceline.planning.places.price import (
     traffic_out_usd_per_byte,
 )
 from paceline.planning.places.quotas import Quotas
-from paceline.planning.places.regions import begins, is_accepted, is_sold_in, offered_in
+from paceline.planning.places.regions import (
+    begins,
+    is_accepted,
+    is_sold_in,
+    offered_in,
+    unpriced_region,
+)
 from paceline.planning.places.support import platform_of
 from paceline.stack.devices import newest_stack, why_unsupported
 from paceline.stack.engines import no_kernels
@@ -207,6 +213,8 @@ def _check_filters(catalog: Catalog, goal: Goal) -> None:
     regions = {offer.region for offer in offers} | {OWN}
     for word in goal.regions:
         if not is_sold_in(word) and not any(begins(region, (word,)) for region in regions):
+            if unpriced := unpriced_region(word, offers):
+                raise unpriced
             raise UnknownNameError.from_name(
                 "region", word, regions, command="paceline offers --all"
             )

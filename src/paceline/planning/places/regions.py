@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import takewhile
 
 from paceline.catalog.entities import Offer
+from paceline.catalog.naming.grids import clouds_with
+from paceline.errors import MissingFactError
 from paceline.shipped import shipped_rows
 
 _FILE = "cloud_regions.csv"
+#: Letters that names of regions begin alike with where they are of one part of the world: `eu-`.
+_LEAST_ALIKE = 3
 
 
 def begins(name: str, accepted: tuple[str, ...]) -> bool:
@@ -27,6 +32,42 @@ def begins(name: str, accepted: tuple[str, ...]) -> bool:
 def is_sold_in(word: str) -> bool:
     """Whether a provider of the table sells in a region or part of the world of that word."""
     return any(_meets(row, (word,)) for row in shipped_rows("planning", _FILE))
+
+
+def unpriced_region(word: str, offers: Iterable[Offer]) -> MissingFactError | None:
+    """What is said of a region that providers have and no price is of; None of any other word."""
+    clouds = clouds_with(word)
+    if not clouds:
+        return None
+    near = {cloud: _near(cloud, word, offers) for cloud in clouds}
+    found = [
+        f"`--region {region}` ({cloud})" for cloud, regions in near.items() for region in regions
+    ]
+    return MissingFactError(
+        f"the region `{word}` is known ({', '.join(clouds)}), but no price on record is from there",
+        hint=f"nearest with prices: {', '.join(found)}" if found else "leave --region out",
+    )
+
+
+def _near(cloud: str, region: str, offers: Iterable[Offer]) -> tuple[str, ...]:
+    """Regions of a provider that have prices, of those whose names begin as long alike.
+
+    >>> _near("gcp", "europe-north1", ())
+    ('europe-west4',)
+    >>> _near("azure", "polandcentral", ())
+    ('eastus', 'japaneast', 'westeurope', 'westus3')
+    """
+    priced = {row["region"] for row in shipped_rows("planning", _FILE) if row["cloud"] == cloud}
+    priced |= {offer.region for offer in offers if offer.cloud == cloud and offer.region}
+    alike = {name: _letters_alike(name, region.lower()) for name in priced}
+    most = max(alike.values(), default=0)
+    least = most if most >= _LEAST_ALIKE else 0
+    return tuple(sorted(name for name, length in alike.items() if length >= least))
+
+
+def _letters_alike(one: str, other: str) -> int:
+    """With how many letters two names begin alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def offered_in(offer: Offer, regions: tuple[str, ...]) -> Offer:
