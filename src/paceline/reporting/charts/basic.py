@@ -21,6 +21,12 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6
 OOM_COLOR = "#c0392b"
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+#: How what is expected is drawn beside what is shown.
+IDEAL: Layer = {"type": "line", "strokeDash": [5, 4], "color": PALETTE[6], "strokeWidth": 1}
+BAR: Layer = {"type": "bar", "cornerRadiusEnd": 2, "tooltip": {"content": "data"}}
+#: A range of four of five cases.
+RANGE: Layer = {"type": "rule", "color": PALETTE[6], "opacity": 0.45}
+BAND: Layer = {"type": "area", "opacity": 0.13}
 #: Width of the whole picture, axis titles included.
 WIDTH, _HEIGHT = 455, 260
 
@@ -50,7 +56,7 @@ def throughput_chart(rows: Sequence[LedgerRow]) -> Chart | None:
     if not points:
         return None
     edges = [_edge(row.record) for row in rows if row.record.outcome == "out-of-memory"]
-    layers: list[Layer] = [_line(points, "batch", "measured", x_log=True, y=f"{unit} per second")]
+    layers = [_line(points, "measured", f"{unit} per second")]
     if any(point["predicted"] is not None for point in points):
         layers.append(_predicted_line(points))
     if edges:
@@ -104,7 +110,7 @@ def memory_chart(rows: Sequence[LedgerRow]) -> Chart | None:
     ]
     if not points:
         return None
-    line = _line(points, "batch", "memory", x_log=True, y="GB per process")
+    line = _line(points, "memory", "GB per process")
     return Chart(
         title="Memory against batch",
         caption="Peak of one process as the operating system or the driver sees it.",
@@ -123,19 +129,16 @@ def samples_chart(rows: Sequence[LedgerRow]) -> Chart:
         if row.record.median_s
         for sample in row.record.samples_s
     ]
-    spec: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "tick", "thickness": 1.5, "opacity": 0.45},
-        "encoding": {
-            "x": quantity("ratio", "sample over the cell's median", zero=False),
-            "y": {"field": "cell", "type": "nominal", "title": None, "sort": None},
-        },
-        "width": WIDTH,
-    }
+    ticks = layer(
+        points,
+        {"type": "tick", "thickness": 1.5, "opacity": 0.45},
+        x=quantity("ratio", "sample over the cell's median", zero=False),
+        y=nominal("cell", sort=None),
+    )
     return Chart(
         title="All samples",
         caption="Each tick is one timed sample. A narrow comb is a calm machine.",
-        spec=styled(spec),
+        spec=styled({**ticks, "width": WIDTH}),
     )
 
 
@@ -154,22 +157,18 @@ def stacks_chart(records: Sequence[Record]) -> Chart:
         for record in records
         if record.samples_per_s
     ]
-    spec: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": True},
-        "encoding": {
-            "y": {"field": "stack", "type": "nominal", "title": None, "sort": "-x"},
-            "x": quantity("rate", f"{sample_unit_of(records)} per second"),
-            "yOffset": {"field": "batch", "sort": None},
-            "color": {"field": "batch", "type": "nominal", "title": None, "sort": None},
-        },
-        "width": WIDTH,
-        "height": {"step": 14},
-    }
+    bars = layer(
+        points,
+        {"type": "bar", "cornerRadiusEnd": 2, "tooltip": True},
+        y=nominal("stack", sort="-x"),
+        x=quantity("rate", f"{sample_unit_of(records)} per second"),
+        yOffset={"field": "batch", "sort": None},
+        color=nominal("batch", sort=None),
+    )
     return Chart(
         title="Frameworks and compilers",
         caption="The same architecture and batch in isolated environments on this machine.",
-        spec=styled(spec),
+        spec=styled({**bars, "width": WIDTH, "height": {"step": 14}}),
     )
 
 
@@ -200,26 +199,18 @@ def ledger_chart(rows: Sequence[LedgerRow]) -> Chart | None:
 
 def _ledger_layers(points: Sequence[Row], band: Sequence[Row]) -> list[Layer]:
     x: Layer = {"field": "m", "type": "quantitative", "scale": {"type": "log"}}
-    area: Layer = {
-        "data": {"values": band},
-        "mark": {"type": "area", "opacity": 0.12, "color": PALETTE[2]},
-        "encoding": {"x": x, "y": {**x, "field": "low"}, "y2": {"field": "high"}},
-    }
-    equal: Layer = {
-        "data": {"values": band},
-        "mark": {"type": "line", "strokeDash": [5, 4], "color": PALETTE[6], "strokeWidth": 1},
-        "encoding": {"x": x, "y": {**x, "field": "mid"}},
-    }
-    dots: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "point", "filled": True, "size": 70, "tooltip": {"content": "data"}},
-        "encoding": {
-            "x": {**x, "field": "measured", "title": "measured ms"},
-            "y": {**x, "field": "predicted", "title": "predicted ms"},
-            "color": {"field": "model", "type": "nominal", "title": None},
-        },
-    }
-    return [area, equal, dots]
+    near: Layer = {"type": "area", "opacity": 0.12, "color": PALETTE[2]}
+    dot: Layer = {"type": "point", "filled": True, "size": 70, "tooltip": {"content": "data"}}
+    return [
+        layer(band, near, x=x, y={**x, "field": "low"}, y2={"field": "high"}),
+        layer(band, IDEAL, x=x, y={**x, "field": "mid"}),
+        layer(
+            points, dot,
+            x={**x, "field": "measured", "title": "measured ms"},
+            y={**x, "field": "predicted", "title": "predicted ms"},
+            color=nominal("model"),
+        ),
+    ]  # fmt: skip
 
 
 def _throughput_point(row: LedgerRow) -> Row:
@@ -249,70 +240,72 @@ def _first_edges(edges: Sequence[Row]) -> list[Row]:
     return list(first.values())
 
 
-def _line(points: Sequence[Row], x: str, y_field: str, *, x_log: bool, y: str) -> Layer:
-    return {
-        "data": {"values": points},
-        "mark": {"type": "line", "point": {"size": 45}, "tooltip": {"content": "data"}},
-        "encoding": {
-            "x": quantity(x, "batch per device", log=x_log),
-            "y": quantity(y_field, y),
-            "color": {"field": "devices", "type": "nominal", "title": "devices"},
-        },
-    }
+def _line(points: Sequence[Row], field: str, title: str) -> Layer:
+    return layer(
+        points,
+        dotted_line(),
+        x=quantity("batch", "batch per device", log=True),
+        y=quantity(field, title),
+        color=nominal("devices", title="devices"),
+    )
 
 
 def _predicted_line(points: Sequence[Row]) -> Layer:
-    return {
-        "data": {"values": [p for p in points if p["predicted"] is not None]},
-        "mark": {"type": "line", "strokeDash": [5, 4], "opacity": 0.8},
-        "encoding": {
-            "x": quantity("batch", "batch per device", log=True),
-            "y": {"field": "predicted", "type": "quantitative"},
-            "color": {"field": "devices", "type": "nominal"},
-        },
-    }
+    return layer(
+        [p for p in points if p["predicted"] is not None],
+        {"type": "line", "strokeDash": [5, 4], "opacity": 0.8},
+        x=quantity("batch", "batch per device", log=True),
+        y={"field": "predicted", "type": "quantitative"},
+        color={"field": "devices", "type": "nominal"},
+    )
 
 
 def _oom_layers(edges: Sequence[Row]) -> list[Layer]:
     x: Layer = {"field": "batch", "type": "quantitative", "scale": {"type": "log", "base": 2}}
-    rule: Layer = {
-        "data": {"values": edges},
-        "mark": {"type": "rule", "color": OOM_COLOR, "strokeWidth": 1.5, "strokeDash": [2, 2]},
-        "encoding": {"x": x},
-    }
     word: Layer = {
-        "data": {"values": edges},
-        "mark": {
-            "type": "text", "color": OOM_COLOR, "fontWeight": 600, "align": "right", "dx": -5,
-            "dy": 8, "baseline": "top",
-        },
-        "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "text"}},
+        "type": "text", "color": OOM_COLOR, "fontWeight": 600, "align": "right", "dx": -5, "dy": 8,
+        "baseline": "top",
     }  # fmt: skip
-    return [rule, word]
+    return [
+        layer(edges, dashed_rule(OOM_COLOR), x=x),
+        layer(edges, word, x=x, y={"value": 0}, text={"field": "text"}),
+    ]
 
 
 def _ideal_line(points: Sequence[Row]) -> Layer:
-    return {
-        "data": {"values": points},
-        "mark": {"type": "line", "strokeDash": [5, 4], "color": PALETTE[6], "strokeWidth": 1},
-        "encoding": {
-            "x": quantity("devices", "devices", zero=False),
-            "y": {"field": "speed_up", "type": "quantitative"},
-        },
-    }
+    x = quantity("devices", "devices", zero=False)
+    return layer(points, IDEAL, x=x, y={"field": "speed_up", "type": "quantitative"})
 
 
 def _speed_up_line(points: Sequence[Row], counts: Sequence[int]) -> Layer:
     axis = {"values": list(counts), "format": "d"}
-    return {
-        "data": {"values": points},
-        "mark": {"type": "line", "point": {"size": 45}, "tooltip": {"content": "data"}},
-        "encoding": {
-            "x": {**quantity("devices", "devices", zero=False), "axis": axis},
-            "y": quantity("speed_up", "speed-up"),
-            "color": {"field": "batch", "type": "nominal", "title": "batch", "sort": None},
-        },
-    }
+    return layer(
+        points,
+        dotted_line(),
+        x={**quantity("devices", "devices", zero=False), "axis": axis},
+        y=quantity("speed_up", "speed-up"),
+        color=nominal("batch", title="batch", sort=None),
+    )
+
+
+def layer(values: Sequence[Row], mark: Layer, **encoding: object) -> Layer:
+    """What is drawn of some values, and what each of its properties shows."""
+    return {"data": {"values": values}, "mark": mark, "encoding": encoding}
+
+
+def dotted_line(size: int = 45) -> Layer:
+    """A line with its points, which say their values."""
+    return {"type": "line", "point": {"size": size}, "tooltip": {"content": "data"}}
+
+
+def dashed_rule(color: str) -> Layer:
+    """A rule at a limit."""
+    return {"type": "rule", "color": color, "strokeWidth": 1.5, "strokeDash": [2, 2]}
+
+
+def nominal(field: str, *, title: str | None = None, **more: object) -> Layer:
+    """Names, in a colour or place each."""
+    return {"field": field, "type": "nominal", "title": title, **more}
 
 
 def quantity(field: str, title: str, *, log: bool = False, zero: bool = True) -> Layer:

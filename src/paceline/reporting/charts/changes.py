@@ -7,12 +7,19 @@ from collections.abc import Mapping, Sequence
 from paceline.planfile import LoadPoint, PlanFile
 from paceline.planning.decisions.curve import ScalingCurve
 from paceline.reporting.charts.basic import (
+    BAND,
+    IDEAL,
     OOM_COLOR,
     PALETTE,
+    RANGE,
     Chart,
     Layer,
     Row,
+    dashed_rule,
+    dotted_line,
+    layer,
     layered,
+    nominal,
     quantity,
 )
 from paceline.units import HOUR_S
@@ -36,16 +43,8 @@ def deadline_chart(plans: Sequence[tuple[float, PlanFile]]) -> Chart | None:
     if not points:
         return None
     x: Layer = {**quantity("hours", "deadline, hours"), **_LOG}
-    rule: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "rule", "color": PALETTE[6], "opacity": 0.45},
-        "encoding": {"x": x, "y": quantity("low", "cost, USD"), "y2": {"field": "high"}},
-    }
-    line: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "line", "point": {"size": 60}, "tooltip": {"content": "data"}},
-        "encoding": {"x": x, "y": quantity("usd", "cost, USD")},
-    }
+    rule = layer(points, RANGE, x=x, y=quantity("low", "cost, USD"), y2={"field": "high"})
+    line = layer(points, dotted_line(60), x=x, y=quantity("usd", "cost, USD"))
     return Chart(
         title="Cost against deadline",
         caption="The first choice at each deadline; lines hold four of five cases.",
@@ -68,25 +67,18 @@ def load_chart(plan: PlanFile) -> Chart | None:
     ]
     most = service.capacity_requests_per_s
     x: Layer = quantity("requests_per_s", "requests per second")
-    edge: Layer = {
-        "data": {"values": [{"requests_per_s": most.low, "high": most.high}]},
-        "mark": {"type": "rect", "color": OOM_COLOR, "opacity": 0.12},
-        "encoding": {"x": x, "x2": {"field": "high"}},
-    }
-    line: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "line", "point": {"size": 40}, "tooltip": {"content": "data"}},
-        "encoding": {
-            "x": x,
-            "y": {**quantity("seconds", "seconds"), **_LOG},
-            "color": {"field": "what", "type": "nominal", "title": None, "sort": None},
-        },
-    }
+    ends: Row = {"requests_per_s": most.low, "high": most.high}
+    near_most: Layer = {"type": "rect", "color": OOM_COLOR, "opacity": 0.12}
+    edge = layer([ends], near_most, x=x, x2={"field": "high"})
+    y: Layer = {**quantity("seconds", "seconds"), **_LOG}
+    line = layer(points, dotted_line(40), x=x, y=y, color=nominal("what", sort=None))
+    asked = layer([{"requests_per_s": service.requests_per_s}], dashed_rule(PALETTE[6]), x=x)
+    full: Layer = {"type": "rule", "color": OOM_COLOR, "strokeWidth": 1.5}
     return Chart(
         title="Latency against load",
         caption=f"{service.percentile} of 100 requests see no more. Full red: what the service "
         "completes at most, with its range; dashed: the load asked.",
-        spec=layered([edge, line, _rule_at(service.requests_per_s, x), _edge_at(most.mid, x)]),
+        spec=layered([edge, line, asked, layer([{"requests_per_s": most.mid}], full, x=x)]),
     )
 
 
@@ -97,22 +89,6 @@ def _seen_at(point: LoadPoint) -> dict[str, float]:
     return {
         "first token": point.ttft_s, "per token": point.latency_s, "whole answer": point.request_s,
     }  # fmt: skip
-
-
-def _rule_at(requests_per_s: float, x: Layer) -> Layer:
-    return {
-        "data": {"values": [{"requests_per_s": requests_per_s}]},
-        "mark": {"type": "rule", "color": PALETTE[6], "strokeDash": [2, 2], "strokeWidth": 1.5},
-        "encoding": {"x": x},
-    }
-
-
-def _edge_at(requests_per_s: float, x: Layer) -> Layer:
-    return {
-        "data": {"values": [{"requests_per_s": requests_per_s}]},
-        "mark": {"type": "rule", "color": OOM_COLOR, "strokeWidth": 1.5},
-        "encoding": {"x": x},
-    }
 
 
 def curve_chart(curve: ScalingCurve, unit: str) -> Chart:
@@ -131,22 +107,10 @@ def curve_chart(curve: ScalingCurve, unit: str) -> Chart:
         "axis": {"values": [one.count for one in curve.points]},
     }
     y: Layer = {**quantity("rate", f"{unit} per second"), **_LOG}
-    layers: list[Layer] = [
-        {
-            "data": {"values": points},
-            "mark": {"type": "area", "opacity": 0.13},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "line", "strokeDash": [5, 4], "color": PALETTE[6], "strokeWidth": 1},
-            "encoding": {"x": x, "y": {"field": "ideal", "type": "quantitative", **_LOG}},
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "line", "point": {"size": 45}, "tooltip": {"content": "data"}},
-            "encoding": {"x": x, "y": y},
-        },
+    layers = [
+        layer(points, BAND, x=x, y={**y, "field": "low"}, y2={"field": "high"}),
+        layer(points, IDEAL, x=x, y={"field": "ideal", "type": "quantitative", **_LOG}),
+        layer(points, dotted_line(), x=x, y=y),
         *_knee_layers(curve, x),
     ]
     return Chart(
@@ -159,14 +123,8 @@ def curve_chart(curve: ScalingCurve, unit: str) -> Chart:
 def _knee_layers(curve: ScalingCurve, x: Layer) -> list[Layer]:
     """A rule where more devices stop paying."""
     values: list[Row] = [{"devices": curve.knee.count, "text": "knee"}]
-    rule: Layer = {
-        "data": {"values": values},
-        "mark": {"type": "rule", "color": OOM_COLOR, "strokeDash": [2, 2], "strokeWidth": 1.5},
-        "encoding": {"x": x},
-    }
-    word: Layer = {
-        "data": {"values": values},
-        "mark": {"type": "text", "color": OOM_COLOR, "align": "right", "dx": -5, "dy": 8},
-        "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "text"}},
-    }
-    return [rule, word]
+    word: Layer = {"type": "text", "color": OOM_COLOR, "align": "right", "dx": -5, "dy": 8}
+    return [
+        layer(values, dashed_rule(OOM_COLOR), x=x),
+        layer(values, word, x=x, y={"value": 0}, text={"field": "text"}),
+    ]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from itertools import groupby
 
 from paceline.model.live_bytes import MemoryCourse
-from paceline.reporting.charts.basic import OOM_COLOR, PALETTE, Chart, Layer, Row, layered, quantity
+from paceline.reporting.charts.basic import (
+    OOM_COLOR,
+    PALETTE,
+    Chart,
+    Layer,
+    Row,
+    layer,
+    layered,
+    nominal,
+    quantity,
+)
 from paceline.units import format_bytes
 
 #: Owners below this share of the peak at every moment are left out.
@@ -23,27 +33,18 @@ def course_chart(course: MemoryCourse, *, capacity_bytes: float | None = None) -
         course: Of the pass.
         capacity_bytes: What the device has; drawn where it is within reach. None if unknown.
     """
-    areas: Layer = {
-        "data": {"values": _owned(course)},
-        "mark": {"type": "area", "interpolate": "step-after", "tooltip": {"content": "data"}},
-        "encoding": {
-            "x": _op_axis(course),
-            "y": {**quantity("GB", "GB live"), "stack": True},
-            "color": {
-                "field": "owner", "type": "nominal", "title": None, "sort": list(course.owners),
-            },
-            "order": {"field": "rank", "type": "quantitative"},
-        },
-    }  # fmt: skip
+    areas = layer(
+        _owned(course),
+        {"type": "area", "interpolate": "step-after", "tooltip": {"content": "data"}},
+        x=_op_axis(course),
+        y={**quantity("GB", "GB live"), "stack": True},
+        color=nominal("owner", sort=list(course.owners)),
+        order={"field": "rank", "type": "quantitative"},
+    )
     layers = [areas, *_phase_layers(course), *_peak_layers(course)]
     if capacity_bytes and capacity_bytes < _NEAR_FACTOR * course.peak_bytes:
-        layers.append(
-            {
-                "data": {"values": [{"GB": capacity_bytes / 1e9}]},
-                "mark": {"type": "rule", "color": OOM_COLOR, "strokeWidth": 2},
-                "encoding": {"y": quantity("GB", "GB live")},
-            }
-        )
+        limit: Layer = {"type": "rule", "color": OOM_COLOR, "strokeWidth": 2}
+        layers.append(layer([{"GB": capacity_bytes / 1e9}], limit, y=quantity("GB", "GB live")))
     return Chart(
         title="Memory over the pass",
         caption=f"Live bytes by owner, before allocator and context. Fullest at op "
@@ -82,28 +83,12 @@ def _phase_layers(course: MemoryCourse) -> list[Layer]:
         for (phase, start), end in zip(begun, ends, strict=True)
     ]
     x = _op_axis(course)
-    rule: Layer = {
-        "data": {"values": values},
-        "mark": {"type": "rule", "strokeDash": [3, 3], "color": PALETTE[6], "opacity": 0.7},
-        "encoding": {"x": x},
-    }
-    word: Layer = {
-        "data": {"values": values},
-        "mark": {"type": "text", "align": "left", "dx": 4, "dy": 6, "fontSize": 11, "y": 0},
-        "encoding": {"x": x, "text": {"field": "phase"}},
-    }
-    return [rule, word]
+    rule: Layer = {"type": "rule", "strokeDash": [3, 3], "color": PALETTE[6], "opacity": 0.7}
+    word: Layer = {"type": "text", "align": "left", "dx": 4, "dy": 6, "fontSize": 11, "y": 0}
+    return [layer(values, rule, x=x), layer(values, word, x=x, text={"field": "phase"})]
 
 
 def _peak_layers(course: MemoryCourse) -> list[Layer]:
-    point: Row = {"op": course.peak_op, "GB": course.peak_bytes / 1e9}
-    return [
-        {
-            "data": {"values": [point]},
-            "mark": {"type": "point", "filled": True, "size": 70, "color": OOM_COLOR},
-            "encoding": {
-                "x": _op_axis(course),
-                "y": quantity("GB", "GB live"),
-            },
-        }
-    ]
+    peak: Row = {"op": course.peak_op, "GB": course.peak_bytes / 1e9}
+    point: Layer = {"type": "point", "filled": True, "size": 70, "color": OOM_COLOR}
+    return [layer([peak], point, x=_op_axis(course), y=quantity("GB", "GB live"))]

@@ -9,13 +9,20 @@ from paceline.planfile import PlanFile, PlannedChoice
 from paceline.planning.forecast.grid import GridCell, PredictionGrid
 from paceline.prediction.step.breakdown import PassBreakdown
 from paceline.reporting.charts.basic import (
+    BAND,
+    BAR,
+    IDEAL,
     OOM_COLOR,
     PALETTE,
+    RANGE,
     WIDTH,
     Chart,
     Layer,
     Row,
+    dotted_line,
+    layer,
     layered,
+    nominal,
     quantity,
     styled,
 )
@@ -49,23 +56,14 @@ def front_chart(plan: PlanFile) -> Chart | None:
     if max(costs) > _WIDE_FACTOR * min(costs):
         x = {**x, "scale": {"type": "log"}}
     y: Layer = quantity("time", "time, hours", zero=False)
-    color: Layer = {
-        "field": "verdict", "type": "nominal", "title": None,
-        "sort": ["meets the goal", "misses it"],
-    }  # fmt: skip
-    layers: list[Layer] = [
-        _rule(points, {"y": y, "x": {**x, "field": "cost_low"}, "x2": {"field": "cost_high"}}),
-        _rule(points, {"x": x, "y": {**y, "field": "time_low"}, "y2": {"field": "time_high"}}),
-        {
-            "data": {"values": points},
-            "mark": {"type": "point", "filled": True, "size": 80, "cursor": "pointer"},
-            "encoding": {"x": x, "y": y, "color": color, "tooltip": _TOLD_OF_A_CHOICE},
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "text", "dx": 9, "dy": -7, "align": "left", "fontSize": 11},
-            "encoding": {"x": x, "y": y, "text": {"field": "rank"}},
-        },
+    color = nominal("verdict", sort=["meets the goal", "misses it"])
+    point: Layer = {"type": "point", "filled": True, "size": 80, "cursor": "pointer"}
+    word: Layer = {"type": "text", "dx": 9, "dy": -7, "align": "left", "fontSize": 11}
+    layers = [
+        layer(points, RANGE, y=y, x={**x, "field": "cost_low"}, x2={"field": "cost_high"}),
+        layer(points, RANGE, x=x, y={**y, "field": "time_low"}, y2={"field": "time_high"}),
+        layer(points, point, x=x, y=y, color=color, tooltip=_TOLD_OF_A_CHOICE),
+        layer(points, word, x=x, y=y, text={"field": "rank"}),
     ]
     return Chart(
         title="Time against cost",
@@ -94,16 +92,8 @@ def scaling_chart(plan: PlanFile) -> Chart | None:
     ]
     counts = [point.num_devices for point in plan.scaling]
     x: Layer = {**quantity("devices", "devices", log=True), "axis": {"values": counts}}
-    ideal: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "line", "strokeDash": [5, 4], "color": PALETTE[6], "strokeWidth": 1},
-        "encoding": {"x": x, "y": {"field": "ideal", "type": "quantitative", **_LOG}},
-    }
-    line: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "line", "point": {"size": 45}, "tooltip": {"content": "data"}},
-        "encoding": {"x": x, "y": {**quantity("rate", rate_title), **_LOG}},
-    }
+    ideal = layer(points, IDEAL, x=x, y={"field": "ideal", "type": "quantitative", **_LOG})
+    line = layer(points, dotted_line(), x=x, y={**quantity("rate", rate_title), **_LOG})
     return Chart(
         title="Scaling of the first choice's device",
         caption=plan.knee or "Dashed: so many times one device.",
@@ -122,7 +112,7 @@ def split_chart(plan: PlanFile) -> Chart:
             ("communication", exposed_s),
         ):
             points.append({"choice": name, "part": part, "ms": 1e3 * max(0.0, seconds)})
-    spec = _bars(points, "choice", "ms", "step, ms", "part", ["device", "communication"])
+    spec = _bars(points, "choice", "step, ms", "part", ["device", "communication"])
     return Chart(
         title="One step",
         caption="Device time, and communication that nothing hides.",
@@ -142,18 +132,11 @@ def memory_fill_chart(plan: PlanFile) -> Chart:
         for rank, choice in enumerate(plan.choices, start=1)
         if choice.memory_capacity_bytes < 1e15
     ]
-    y: Layer = {"field": "choice", "type": "nominal", "title": None, "sort": None}
-    layers: list[Layer] = [
-        {
-            "data": {"values": points},
-            "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": {"content": "data"}},
-            "encoding": {"y": y, "x": quantity("bound", "GB on one device")},
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "tick", "thickness": 2, "color": OOM_COLOR},
-            "encoding": {"y": y, "x": {"field": "capacity", "type": "quantitative"}},
-        },
+    y = nominal("choice", sort=None)
+    limit: Layer = {"type": "tick", "thickness": 2, "color": OOM_COLOR}
+    layers = [
+        layer(points, BAR, y=y, x=quantity("bound", "GB on one device")),
+        layer(points, limit, y=y, x={"field": "capacity", "type": "quantitative"}),
     ]
     spec = styled({"layer": layers, "width": WIDTH, "height": {"step": 22}})
     return Chart(
@@ -168,30 +151,15 @@ def prediction_chart(grid: PredictionGrid) -> Chart:
     points = [_grid_point(cell) for cell in grid.cells if cell.samples_per_s is not None]
     edges = _grid_edges(grid.cells)
     x = quantity("batch", "batch per device", log=True)
-    color: Layer = {"field": "device", "type": "nominal", "title": None, "sort": None}
-    layers: list[Layer] = [
-        {
-            "data": {"values": points},
-            "mark": {"type": "area", "opacity": 0.13},
-            "encoding": {
-                "x": x, "color": color, "y": quantity("low", f"{grid.sample_unit} per second"),
-                "y2": {"field": "high"},
-            },
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "line", "point": {"size": 40}, "tooltip": {"content": "data"}},
-            "encoding": {"x": x, "color": color, "y": {"field": "mid", "type": "quantitative"}},
-        },
-    ]  # fmt: skip
+    color = nominal("device", sort=None)
+    y, mid = quantity("low", f"{grid.sample_unit} per second"), "mid"
+    layers = [
+        layer(points, BAND, x=x, color=color, y=y, y2={"field": "high"}),
+        layer(points, dotted_line(40), x=x, color=color, y={"field": mid, "type": "quantitative"}),
+    ]
     if edges:
-        layers.append(
-            {
-                "data": {"values": edges},
-                "mark": {"type": "rule", "strokeDash": [2, 2], "strokeWidth": 1.5},
-                "encoding": {"x": x, "color": color},
-            }
-        )
+        edge: Layer = {"type": "rule", "strokeDash": [2, 2], "strokeWidth": 1.5}
+        layers.append(layer(edges, edge, x=x, color=color))
     return Chart(
         title="Predicted throughput",
         caption="Bands hold four of five cases. Dotted: the smallest batch that does not fit.",
@@ -248,31 +216,25 @@ def _roof_layer(flop_per_s: float, bytes_per_s: float) -> Layer:
     ridge = flop_per_s / bytes_per_s
     ends = (min(0.1, ridge / 100), ridge, max(ridge * 30, 1e3))
     roof: list[Row] = [{"i": i, "r": min(flop_per_s, i * bytes_per_s) / 1e12} for i in ends]
-    return {
-        "data": {"values": roof},
-        "mark": {"type": "line", "color": PALETTE[6], "strokeWidth": 1.6},
-        "encoding": {
-            "x": {**quantity("i", "FLOP per byte"), **_LOG},
-            "y": {**quantity("r", "TFLOP/s"), **_LOG},
-        },
-    }
+    return layer(
+        roof,
+        {"type": "line", "color": PALETTE[6], "strokeWidth": 1.6},
+        x={**quantity("i", "FLOP per byte"), **_LOG},
+        y={**quantity("r", "TFLOP/s"), **_LOG},
+    )
 
 
 def _dots_layer(points: Sequence[Row]) -> Layer:
     """An op each, as large as its share of the time."""
-    return {
-        "data": {"values": points},
-        "mark": {
-            "type": "point", "filled": True, "opacity": 0.75, "tooltip": {"content": "data"},
-        },
-        "encoding": {
-            "x": {**quantity("intensity", "FLOP per byte"), **_LOG},
-            "y": {**quantity("rate", "TFLOP/s"), **_LOG},
-            "size": {"field": "share", "type": "quantitative", "legend": None,
-                     "scale": {"range": [30, 700]}},
-            "color": {"field": "op", "type": "nominal", "title": None},
-        },
-    }  # fmt: skip
+    size = {"field": "share", "type": "quantitative", "legend": None}
+    return layer(
+        points,
+        {"type": "point", "filled": True, "opacity": 0.75, "tooltip": {"content": "data"}},
+        x={**quantity("intensity", "FLOP per byte"), **_LOG},
+        y={**quantity("rate", "TFLOP/s"), **_LOG},
+        size={**size, "scale": {"range": [30, 700]}},
+        color=nominal("op"),
+    )
 
 
 def ops_chart(broken_down: PassBreakdown) -> Chart | None:
@@ -290,7 +252,7 @@ def ops_chart(broken_down: PassBreakdown) -> Chart | None:
     if not points:
         return None
     limits = ["compute", "bandwidth", "overhead", "odd width"]
-    spec = _bars(points, "op", "ms", "ms of a step", "limit", limits)
+    spec = _bars(points, "op", "ms of a step", "limit", limits)
     return Chart(
         title="Where the time goes",
         caption="Distinct ops with all their occurrences.",
@@ -338,35 +300,16 @@ def _grid_edges(cells: Sequence[GridCell]) -> list[Row]:
     return list(first.values())
 
 
-def _rule(points: Sequence[Row], encoding: Layer) -> Layer:
-    return {
-        "data": {"values": points},
-        "mark": {"type": "rule", "color": PALETTE[6], "opacity": 0.45},
-        "encoding": encoding,
-    }
-
-
 def _bars(
-    points: Sequence[Row],
-    category: str,
-    value: str,
-    title: str,
-    part: str,
-    parts: Sequence[str],
+    points: Sequence[Row], category: str, title: str, part: str, parts: Sequence[str]
 ) -> dict[str, object]:
-    """Bars of stacked parts, the first part at the axis."""
-    encoding: Layer = {
-        "y": {"field": category, "type": "nominal", "title": None, "sort": None},
-        "x": quantity(value, title),
-    }
-    encoding["color"] = {"field": part, "type": "nominal", "title": None, "sort": list(parts)}
-    encoding["order"] = {"field": "place", "type": "quantitative"}
-    placed = [{**point, "place": parts.index(str(point[part]))} for point in points]
-    spec: Layer = {
-        "data": {"values": placed},
-        "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": {"content": "data"}},
-        "encoding": encoding,
-        "width": WIDTH,
-        "height": {"step": 22},
-    }
-    return dict(styled(spec))
+    """Bars of milliseconds in stacked parts, the first part at the axis."""
+    bars = layer(
+        [{**point, "place": parts.index(str(point[part]))} for point in points],
+        BAR,
+        y=nominal(category, sort=None),
+        x=quantity("ms", title),
+        color=nominal(part, sort=list(parts)),
+        order={"field": "place", "type": "quantitative"},
+    )
+    return dict(styled({**bars, "width": WIDTH, "height": {"step": 22}}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paceline.planning.lifecycle.answer import Lifecycle, PlacedLife
-from paceline.reporting.charts.basic import WIDTH, Chart, Row, quantity, styled
+from paceline.reporting.charts.basic import WIDTH, Chart, Row, layer, nominal, quantity, styled
 from paceline.reporting.figures import usd_range
 from paceline.reporting.pages.page import Page, Section
 from paceline.reporting.pages.planned import price_sources
@@ -49,23 +49,18 @@ def cost_chart(answer: Lifecycle) -> Chart:
         for way, life in _lives(answer).items()
         for one in life.phases
     ]  # fmt: skip
+    bars = layer(
+        points,
+        {"type": "bar", "tooltip": {"content": "data"}},
+        y=nominal("way", sort=None),
+        x=quantity("usd", "cost, USD"),
+        color=nominal("phase", sort=phases),
+        order={"field": "order"},
+    )
     return Chart(
         title="Cost by phase",
         caption="Machines and moves, in US dollars; hover for the place.",
-        spec=styled(
-            {
-                "data": {"values": points},
-                "width": WIDTH,
-                "height": {"step": 26},
-                "mark": {"type": "bar", "tooltip": {"content": "data"}},
-                "encoding": {
-                    "y": {"field": "way", "type": "nominal", "title": None, "sort": None},
-                    "x": quantity("usd", "cost, USD"),
-                    "color": {"field": "phase", "type": "nominal", "title": None, "sort": phases},
-                    "order": {"field": "order"},
-                },
-            }
-        ),
+        spec=styled({**bars, "width": WIDTH, "height": {"step": 26}}),
     )
 
 

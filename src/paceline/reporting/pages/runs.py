@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from paceline.planfile import Interval
-from paceline.reporting.charts.basic import PALETTE, Chart, Layer, Row, layered, quantity
+from paceline.reporting.charts.basic import PALETTE, Chart, Layer, Row, layer, layered, quantity
 from paceline.reporting.pages.page import Page, Section
 from paceline.reporting.screens.runs import ledger_table, parts_text, summary_lines
 from paceline.units import format_bytes, format_duration
@@ -50,11 +50,8 @@ def steps_chart(summary: RunSummary, step_s: Sequence[float]) -> Chart | None:
         for number, seconds in enumerate(step_s)
     ]
     x: Layer = quantity("step", "step", zero=False)
-    line: Layer = {
-        "data": {"values": points},
-        "mark": {"type": "line", "tooltip": {"content": "data"}},
-        "encoding": {"x": x, "y": quantity("ms", "ms a step")},
-    }
+    mark: Layer = {"type": "line", "tooltip": {"content": "data"}}
+    line = layer(points, mark, x=x, y=quantity("ms", "ms a step"))
     predicted = next((one.predicted for one in summary.ledger if one.name == "step"), None)
     layers = [] if predicted is None else [_band(points, predicted, x)]
     words = "Green: the interval that was predicted." if predicted else "Nothing was predicted."
@@ -67,11 +64,8 @@ def _band(points: Sequence[Row], predicted: Interval, x: Layer) -> Layer:
          "high": predicted.high * _MILLISECONDS}
         for point in (points[0], points[-1])
     ]  # fmt: skip
-    return {
-        "data": {"values": ends},
-        "mark": {"type": "area", "opacity": 0.2, "color": PALETTE[2]},
-        "encoding": {"x": x, "y": quantity("low", "ms a step"), "y2": {"field": "high"}},
-    }
+    mark: Layer = {"type": "area", "opacity": 0.2, "color": PALETTE[2]}
+    return layer(ends, mark, x=x, y=quantity("low", "ms a step"), y2={"field": "high"})
 
 
 def _tiles(summary: RunSummary) -> Iterator[tuple[str, str]]:
