@@ -14,6 +14,18 @@ T = TypeVar("T")
 MAX_DOCUMENT_DEPTH = 32
 
 
+def parse_mapping(text: str, *, what: str, hint: str) -> dict[str, Any]:
+    """One YAML document whose values have names; see `parse_yaml`.
+
+    Raises:
+        InvalidInputError: Not one such document.
+    """
+    value = parse_yaml(text, what=what)
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"the {what} is not a mapping", hint=hint)
+    return value
+
+
 def parse_yaml(text: str, *, what: str) -> Any:
     """Plain values (mappings, lists, text, numbers, flags, null) of one YAML document.
 

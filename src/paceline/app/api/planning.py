@@ -19,8 +19,8 @@ from paceline.app.requests.plan_request import (
     read_request,
     task_and_software,
 )
-from paceline.app.requests.words import read_word
-from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.app.requests.words import check_choice, read_word
+from paceline.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.app.goal_options import InquiryOptions, PlanOptions, RequestOptions
@@ -442,10 +442,7 @@ def deploy(
     from paceline.deployment.program import split_command
     from paceline.deployment.settings import DeploySettings, Purpose
 
-    if not 1 <= choice <= len(plan.choices):
-        raise InvalidInputError(
-            f"the plan has no choice {choice}", hint=f"it has 1 to {len(plan.choices)}"
-        )
+    check_choice(plan, choice)
     chosen = DeploySettings(
         command=split_command(command),
         purpose=read_word(

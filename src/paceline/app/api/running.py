@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from paceline.app.options import check_above_zero
+from paceline.app.requests.words import check_choice
 from paceline.errors import InvalidInputError
 from paceline.planfile import PlanFile
 from paceline.units import parse_duration_s, parse_usd
@@ -374,10 +375,7 @@ def _chosen(plan: PlanFile | Path | None, choice: int) -> _Chosen | None:
         source, plan = str(plan), read_plan(plan)
     else:
         source = "the plan"
-    if not 1 <= choice <= len(plan.choices):
-        raise InvalidInputError(
-            f"the plan has no choice {choice}", hint=f"it has 1 to {len(plan.choices)}"
-        )
+    check_choice(plan, choice)
     return _Chosen(plan=plan, source=source)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import paceline
 from paceline.app.api import running
 from paceline.app.options import check_above_zero
+from paceline.app.requests.words import check_choice
 from paceline.errors import InvalidInputError
 from paceline.model.reading.worker import find_python
 from paceline.planfile import PlanFile, PlannedChoice
@@ -286,10 +287,7 @@ def _choice_of(plan: PlanFile, choice: int) -> PlannedChoice:
     Raises:
         InvalidInputError: There is none of the number, or it has several machines.
     """
-    if not 1 <= choice <= len(plan.choices):
-        raise InvalidInputError(
-            f"the plan has no choice {choice}", hint=f"it has 1 to {len(plan.choices)}"
-        )
+    check_choice(plan, choice)
     chosen = plan.choices[choice - 1]
     if chosen.place.num_nodes > 1:
         raise InvalidInputError(

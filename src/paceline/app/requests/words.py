@@ -1,13 +1,28 @@
-"""A day and a word of a few, as users write them."""
+"""A day, a word of a few and the number of a choice, as users write them."""
 
 from __future__ import annotations
 
 from datetime import date
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from paceline.errors import InvalidInputError, UnknownNameError
 
+if TYPE_CHECKING:
+    from paceline.planfile import PlanFile
+
 Word = TypeVar("Word")
+
+
+def check_choice(plan: PlanFile, choice: int) -> None:
+    """Refuse a number that no choice of a plan has, 1 being the first.
+
+    Raises:
+        InvalidInputError: It has none.
+    """
+    if not 1 <= choice <= len(plan.choices):
+        raise InvalidInputError(
+            f"the plan has no choice {choice}", hint=f"it has 1 to {len(plan.choices)}"
+        )
 
 
 def read_day(day: str | date | None) -> date:

@@ -120,6 +120,19 @@ def _write_result(path, answer):
     os.replace(temporary, path)
 
 
+def imported(name):
+    """A framework, where this Python has it.
+
+    Raises:
+        RequestError: It has not.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        text = "this Python has no %s (%s)" % (name, error)
+        raise RequestError("no-framework", text) from None
+
+
 def user_function(entry, request):
     """What stands in the user's module under an entry ``module:name``, and can be called.
 

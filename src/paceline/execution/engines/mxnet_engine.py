@@ -9,6 +9,7 @@ from engine import (
     RequestError,
     about_cell,
     described,
+    imported,
     main,
     sample_inputs,
     time_steps,
@@ -34,10 +35,7 @@ COMPILERS = ("eager", "compiled")
 
 def serve(request, progress):
     """Build, time, and describe one cell."""
-    try:
-        import mxnet
-    except ImportError as error:
-        raise RequestError("no-framework", "this Python has no mxnet (%s)" % error) from None
+    mxnet = imported("mxnet")
     if request["action"] == "hello":
         return describe(mxnet)
     places = ("cpu", "cuda") if mxnet.context.num_gpus() else ("cpu",)

@@ -3,7 +3,7 @@
 Standard library, NumPy and pyopencl only. Two kernels: a tiled matrix product and a triad.
 """
 
-from engine import RequestError, described, main, time_steps
+from engine import RequestError, described, imported, main, time_steps
 
 _TILE = 16
 SOURCE = """
@@ -33,10 +33,7 @@ kernel void triad(global const float *a, global const float *b, global float *c)
 
 def serve(request, progress):
     """Run the kernels, check their results, and describe the device."""
-    try:
-        import pyopencl as cl
-    except ImportError as error:
-        raise RequestError("no-framework", "this Python has no pyopencl (%s)" % error) from None
+    cl = imported("pyopencl")
     device = choose_device(cl, request.get("device"))
     answer = described(
         "opencl", device.version.strip(), device.platform.name, [device.name.strip()],

@@ -17,6 +17,7 @@ from engine import (
     RequestError,
     about_cell,
     described,
+    imported,
     main,
     sample_inputs,
     time_steps,
@@ -31,7 +32,7 @@ COMPILERS = ("eager", "compiled")
 def serve(request, progress):
     """Build, time, and describe one cell."""
     sys.path[:0] = request["paths"]
-    torch = _import_torch()
+    torch = imported("torch")
     if request["action"] == "hello":
         return describe(torch)
     if request["action"] == "export":
@@ -40,14 +41,6 @@ def serve(request, progress):
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
     return measure(torch, request, progress)
-
-
-def _import_torch():
-    try:
-        import torch
-    except ImportError as error:
-        raise RequestError("no-framework", "this Python has no torch (%s)" % error) from None
-    return torch
 
 
 def describe(torch):

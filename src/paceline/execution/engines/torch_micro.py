@@ -7,15 +7,12 @@ import os
 import sys
 from functools import partial
 
-from engine import RequestError, main, time_steps
+from engine import imported, main, time_steps
 
 
 def serve(request, progress):
     """Run every micro-benchmark that this device has."""
-    try:
-        import torch
-    except ImportError as error:
-        raise RequestError("no-framework", "this Python has no torch (%s)" % error) from None
+    torch = imported("torch")
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:

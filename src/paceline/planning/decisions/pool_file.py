@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_device
-from paceline.documents import parse_yaml, validate
+from paceline.documents import parse_mapping, validate
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task, Workload
 from paceline.parallelism.uncertainty import interval_of
@@ -125,11 +125,8 @@ def read_pool(path: Path, catalog: Catalog) -> PoolFile:
         InvalidInputError: Not such a file, or a value that makes no sense.
         UnknownNameError: A device that the catalogue has not.
     """
-    content = parse_yaml(read_text(path, what="pool file"), what="pool file")
-    if not isinstance(content, dict):
-        raise InvalidInputError(
-            "the pool file is not a mapping", hint="begin it with `pool: {a100: 4}`"
-        )
+    text, hint = read_text(path, what="pool file"), "begin it with `pool: {a100: 4}`"
+    content = parse_mapping(text, what="pool file", hint=hint)
     stated = validate(PoolFile, content, what="pool file")
     counts = list(stated.pool.values())
     if not counts or not stated.jobs or min(counts) < 1 or max(counts) > _MAX_DEVICES:

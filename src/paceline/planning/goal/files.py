@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from paceline.documents import parse_yaml, validate
+from paceline.documents import parse_mapping, validate
 from paceline.errors import InvalidInputError
 from paceline.planfile import SCHEMA_VERSION, PlanFile
 from paceline.reading import read_text
@@ -57,11 +57,7 @@ def load_plan(text: str) -> PlanFile:
         raise InvalidInputError(
             "the plan file ends in the middle", hint="write it again with `paceline plan MODEL`"
         )
-    value = parse_yaml(text, what="plan file")
-    if not isinstance(value, dict):
-        raise InvalidInputError(
-            "the plan file is not a mapping", hint="write one with `paceline plan MODEL`"
-        )
+    value = parse_mapping(text, what="plan file", hint="write one with `paceline plan MODEL`")
     version = value.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InvalidInputError(

@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
-from paceline.documents import parse_yaml, validate
+from paceline.documents import parse_mapping, validate
 from paceline.errors import InvalidInputError
 from paceline.planning.goal.goal import Goal, Scenario, Work
 from paceline.planning.goal.options import parse_goal, parse_work
@@ -72,11 +72,7 @@ def read_scenario(path: Path) -> Scenario:
 
 def load_scenario(text: str) -> Scenario:
     """A scenario from YAML text; see `read_scenario`."""
-    value = parse_yaml(text, what="goal file")
-    if not isinstance(value, dict):
-        raise InvalidInputError(
-            "the goal file is not a mapping", hint="begin it with `model: resnet50`"
-        )
+    value = parse_mapping(text, what="goal file", hint="begin it with `model: resnet50`")
     _check_kind(value)
     _check_sections(value)
     content = validate(ScenarioFile, value, what="goal file")

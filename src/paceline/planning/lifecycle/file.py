@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import get_args
 
-from paceline.documents import parse_yaml, validate
+from paceline.documents import parse_mapping, parse_yaml, validate
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task, Workload
 from paceline.model.items import as_items
@@ -130,11 +130,8 @@ def read_lifecycle(path: Path) -> LifecycleFile:
     Raises:
         InvalidInputError: Not such a file, or a value that makes no sense.
     """
-    content = parse_yaml(read_text(path, what="lifecycle file"), what="lifecycle file")
-    if not isinstance(content, dict):
-        raise InvalidInputError(
-            "the lifecycle file is not a mapping", hint=f"begin it with `model:`, as {_EXAMPLE}"
-        )
+    what, hint = "lifecycle file", f"begin it with `model:`, as {_EXAMPLE}"
+    content = parse_mapping(read_text(path, what=what), what=what, hint=hint)
     stated = validate(LifecycleFile, content, what="lifecycle file")
     if not (stated.develop or stated.train or stated.serve):
         raise InvalidInputError(
