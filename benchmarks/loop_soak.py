@@ -23,7 +23,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-ROOT = Path(__file__).parents[1]
 COUNT, EPOCHS, BATCH, EVERY = 252, 12, 12, 4
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from paceline.model.names.shipped_graphs import shipped_file
+from paceline.model.names.zoo_facts import zoo_facts
+
 
 def sampled(cases: Iterable[Any], *kept: Any) -> list[Any]:
     """Those that are named run in every run; the others by ``make test-slow``.
@@ -24,3 +27,9 @@ def sampled(cases: Iterable[Any], *kept: Any) -> list[Any]:
         pytest.param(*case, marks=() if any(case[: len(one)] == one for one in named) else slow)
         for case in values
     ]
+
+
+def zoo_names() -> tuple[str, ...]:
+    """Names of the models whose graphs ship for every task that they have."""
+    facts = zoo_facts()
+    return tuple(sorted(n for n in facts if all(shipped_file(n, task) for task in facts[n].jobs)))

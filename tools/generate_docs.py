@@ -24,7 +24,7 @@ import click
 from scoreboard.quoted import scoreboard
 
 import paceline
-from paceline.app.command_line import help_of
+from paceline.app.command_line import HELP_WIDTH
 from paceline.app.main import build_commands
 from paceline.app.main import main as run_verb
 from paceline.catalog.tables import shipped_catalog
@@ -69,6 +69,21 @@ def help_texts(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
     yield path, help_of(command, path)
     for name, below in getattr(command, "commands", {}).items():
         yield from help_texts(below, f"{path} {name}")
+
+
+def help_of(command: click.Command, path: str) -> str:
+    """The help of a command at a fixed width, the same on every terminal."""
+    parent, _, name = path.rpartition(" ")
+    above = click.Context(click.Group(parent), info_name=parent) if parent else None
+    context = click.Context(
+        command,
+        info_name=name,
+        parent=above,
+        terminal_width=HELP_WIDTH,
+        help_option_names=["-h", "--help"],
+        show_default=True,
+    )
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
 def api_page() -> str:

@@ -45,10 +45,8 @@ _LLM = (
     "plan llama-3-8b --task infer --rps 2 --cloud lambda --device h100 --max-devices 1"
     " --as-of 2026-11-20"
 )
-_IMAGES = "plan mnist-cnn --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
 _PREDICT = "predict mnist-cnn --device a100 --batch 8"
 _TEXT = "predict gpt2 --device a100 --batch 4"
-_ANSWERS = "predict gpt2 --task infer --device a100 --batch 4"
 _HEARD_PLAN = "plan whisper-small --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
 _PICTURE_PLAN = "plan sd15-unet --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
 _HEARD = "predict whisper-small --task infer --device a100 --batch 1"

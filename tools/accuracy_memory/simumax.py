@@ -16,7 +16,7 @@ from accuracy_memory.published import Published, Row, model_numbers
 from accuracy_memory.ranks import Job, rank_costs, rank_memory, with_saved, with_transient
 from paceline.catalog.entities import Catalog
 from paceline.catalog.load import load_catalog
-from paceline.prediction.memory.peak import reserved_bytes
+from paceline.prediction.memory.peak import process_memory
 
 _GIB = 2.0**30
 _NUM_DEVICES = 8
@@ -62,7 +62,8 @@ def simumax(truth: Path, cache_folder: Path) -> Published:
 def simumax_reserved(truth: Path, cache_folder: Path) -> Published:
     """The same runs, segments of the caching allocator."""
     known, _, allocated = _predicted(truth, cache_folder)
-    reserved = reserved_bytes(np.array(allocated), platform="cuda")
+    added = process_memory("cuda")
+    reserved = np.array(allocated) * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
     return Published(
         title="SimuMax: the same, reserved",
         note=_RESERVED_NOTE,

@@ -29,7 +29,6 @@ from paceline.scoring.naming.serving import engine_of
 from paceline.shipped import shipped_rows
 from paceline.stack.engines import engine_in, engines
 
-Z_80 = 1.2815515655446004
 #: Devices with fewer rows are not shown apart, and sources say nothing of a term.
 _LEAST_ROWS = 8
 #: Beyond, requests wait for a cache, and steps are of unlike sizes.

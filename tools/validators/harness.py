@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,22 @@ CHECKERS: dict[str, tuple[str, str | None]] = {
     "skypilot": ("check_skypilot.py", "skypilot"),
     "azureml": ("check_azure.py", "azureml"),
 }
+
+
+def has_slurm() -> bool:
+    """Whether a Slurm of our own can be started: it takes root, slurm-wlm and munge."""
+    return os.geteuid() == 0 and shutil.which("slurmctld") is not None
+
+
+@contextmanager
+def slurm(folder: Path, **variables: str) -> Iterator[None]:
+    """A Slurm of two nodes on the loopback, its files in a folder."""
+    script = str(HERE / "loopback_slurm.sh")
+    try:
+        subprocess.run(["sh", script, "start", str(folder)], check=True, env=os.environ | variables)
+        yield
+    finally:
+        subprocess.run(["sh", script, "stop", str(folder)], check=False)
 
 
 def folder() -> Path:

@@ -210,21 +210,6 @@ def _called(verb: Callable[..., Asked | int | None], **values: Any) -> Call:
     return Call(verb=verb, values=values)
 
 
-def help_of(command: click.Command, path: str) -> str:
-    """The help of a command at a fixed width, the same on every terminal."""
-    parent, _, name = path.rpartition(" ")
-    above = click.Context(click.Group(parent), info_name=parent) if parent else None
-    context = click.Context(
-        command,
-        info_name=name,
-        parent=above,
-        terminal_width=HELP_WIDTH,
-        help_option_names=["-h", "--help"],
-        show_default=True,
-    )
-    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
-
-
 def spelled_out(verb: Callable[..., object]) -> inspect.Signature:
     """The verb's signature with a keyword for each option of the table that it takes as ``**``.
 

@@ -55,7 +55,7 @@ class Run(PacedRun):
         self._stepped = 0
         self._optimizers = set()
         self._weights = Weights()
-        self._began_rng = self._loader_state = None
+        self._began_rng = None
 
     @staticmethod
     def say(line):

@@ -37,11 +37,8 @@ class Steps:
         device_s: Busy time of a device in one microbatch.
         host_s: What the host needs to dispatch one.
         wait_s: What is lost in one because the host waits for the device.
-        num_waits: How often it does.
-        copy_s: Host-to-device transfer of one microbatch's inputs.
         backward_s: Backward of one microbatch, which communication can hide behind.
         compute_bound_s: Of ``device_s``, in ops bound by arithmetic.
-        bandwidth_bound_s: Of ``device_s``, in ops bound by device memory.
         roofline_s: Plain roofline of one microbatch, for comparison.
         exposed_s: Of ``step_s``, communication that nothing hides, and what a host with the
             optimizer adds.
@@ -83,12 +80,9 @@ class Steps:
     device_s: FloatArray
     host_s: FloatArray
     wait_s: FloatArray
-    num_waits: FloatArray
-    copy_s: FloatArray
     backward_s: FloatArray
     update_s: FloatArray
     compute_bound_s: FloatArray
-    bandwidth_bound_s: FloatArray
     roofline_s: FloatArray
     exposed_s: FloatArray
     communication_s: FloatArray

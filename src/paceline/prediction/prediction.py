@@ -64,7 +64,6 @@ class PassPrediction:
         host_s: Time the host needs to dispatch the step.
         wait_s: Of ``mid_s``, what is lost because the host waits for the device within the step.
         num_waits: How often it does.
-        copy_s: Host-to-device transfer of one batch.
         backward_s: Of ``device_s``, the backward part (what communication can hide behind).
         update_s: What the optimizer's update adds to the step, by its kernels or by their dispatch
             (what accumulation does once).
@@ -89,7 +88,6 @@ class PassPrediction:
     host_s: FloatArray
     wait_s: FloatArray
     num_waits: FloatArray
-    copy_s: FloatArray
     backward_s: FloatArray
     update_s: FloatArray
     compute_bound_s: FloatArray

@@ -61,9 +61,8 @@ _NARROW_FRAC = 0.85
 #: Columns that passes add up, by the name that `PassPrediction` has for them.
 _SUMMED = {
     "step_low_s": "low_s", "step_s": "mid_s", "step_high_s": "high_s", "device_s": "device_s",
-    "host_s": "host_s", "wait_s": "wait_s", "copy_s": "copy_s", "backward_s": "backward_s",
-    "update_s": "update_s", "compute_bound_s": "compute_bound_s",
-    "bandwidth_bound_s": "bandwidth_bound_s", "roofline_s": "roofline_s", "energy_j": "energy_j",
+    "host_s": "host_s", "wait_s": "wait_s", "backward_s": "backward_s", "update_s": "update_s",
+    "compute_bound_s": "compute_bound_s", "roofline_s": "roofline_s", "energy_j": "energy_j",
 }  # fmt: skip
 #: Columns of which the largest of any pass counts.
 _LARGEST = ("memory_low_bytes", "memory_mid_bytes", "memory_high_bytes")
@@ -520,7 +519,6 @@ def _summed(
         "log_sigma": log_sigma if len(found) > 1 else stacked("log_sigma")[0],
         "bound": np.take_along_axis(stacked("bound"), longest, axis=0)[0],
         "flop": np.tile(repeats @ np.stack([one.flop for one in found]), len(found[0].mid_s)),
-        "num_waits": repeats @ stacked("num_waits"),
     }
 
 
@@ -568,7 +566,6 @@ def _served(
         "log_sigma": found.log_sigma,
         "bound": found.bound,
         "flop": found.flop * passes.in_flight / passes.stages,
-        "num_waits": total("num_waits"),
     }
     shape = found.low_s.shape
     return {
@@ -595,6 +592,5 @@ def _generated(
         "log_sigma": decode_frac * decode.log_sigma + (1.0 - decode_frac) * prefill.log_sigma,
         "bound": np.where(decode_frac > 0.5, decode.bound, prefill.bound),
         "flop": np.broadcast_to(total("flop"), step_s.shape),
-        "num_waits": np.broadcast_to(total("num_waits"), step_s.shape),
     }
     return {name: np.asarray(table, dtype=np.float64).ravel() for name, table in tables.items()}

@@ -93,18 +93,11 @@ def test_torchrun_starts_every_rank(command: str, named: str, tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A Slurm of two nodes that say they have what the plans ask for."""
-    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+    if not harness.has_slurm():
         pytest.skip("needs root and the packages slurm-wlm and munge")
     folder = tmp_path_factory.mktemp("slurm")
-    script = str(harness.HERE / "loopback_slurm.sh")
-    node = "CPUs=128 RealMemory=2000000 Gres=gpu:8"
-    try:
-        subprocess.run(
-            ["sh", script, "start", str(folder)], check=True, env=os.environ | {"SLURM_NODE": node}
-        )
+    with harness.slurm(folder, SLURM_NODE="CPUs=128 RealMemory=2000000 Gres=gpu:8"):
         yield folder
-    finally:
-        subprocess.run(["sh", script, "stop", str(folder)], check=False)
 
 
 @every_plan

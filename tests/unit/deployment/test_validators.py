@@ -152,15 +152,11 @@ def _posted(address: str) -> str:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A Slurm of two nodes on the loopback."""
-    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+    if not harness.has_slurm():
         pytest.skip("needs root and the packages slurm-wlm and munge")
     folder = tmp_path_factory.mktemp("slurm")
-    script = [str(harness.HERE / "loopback_slurm.sh")]
-    try:
-        subprocess.run(["sh", *script, "start", str(folder)], check=True)
+    with harness.slurm(folder):
         yield folder
-    finally:
-        subprocess.run(["sh", *script, "stop", str(folder)], check=False)
 
 
 def test_a_real_slurm_runs_the_job_and_a_told_one_resumes(cluster: Path, tmp_path: Path) -> None:

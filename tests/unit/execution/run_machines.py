@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
-from paceline.catalog.entities import Device
+from paceline.catalog.entities import Device, Machine
+from paceline.execution.conditions import Place
 from paceline.execution.machine.facts import GpuFacts, HostFacts
+from paceline.execution.machine.sensors import Sensors
 
 _CPU = HostFacts(
     os_name="Linux 6.1",
@@ -39,6 +41,12 @@ _H100 = GpuFacts(
 
 def cpu_machine(**changes) -> HostFacts:
     return replace(_CPU, **changes)
+
+
+def cpu_place() -> Place:
+    """One without any sensor."""
+    machine = Machine(name="m", device_name=None, num_devices=0)
+    return Place(facts=cpu_machine(), machine=machine, fingerprint="abc", sensors=Sensors(None))
 
 
 def gpu_machine(num_gpus: int = 1, **changes) -> HostFacts:

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_machines import cpu_machine
+from run_machines import cpu_place
 
-from paceline.catalog.entities import Machine
 from paceline.execution.cells import Sweep, sweep_cells
-from paceline.execution.conditions import Place, Settings
+from paceline.execution.conditions import Settings
 from paceline.execution.machine.probe import probe_host
-from paceline.execution.machine.sensors import Sensors
 from paceline.execution.measure import EXPORTER, make_request, measure_cells
 from paceline.execution.stacks import (
     create_stack,
@@ -32,12 +30,7 @@ TIMING = {
     "min_sample_s": 0.0,
 }  # fmt: skip
 SETTINGS = Settings(timeout_s=300.0, num_threads=1, timing=TIMING)
-PLACE = Place(
-    facts=cpu_machine(),
-    machine=Machine(name="m", device_name=None, num_devices=0),
-    fingerprint="test",
-    sensors=Sensors(None),
-)
+PLACE = cpu_place()
 #: Trainable parameters as torchvision publishes them, and of the tracer's two small models.
 PARAMETERS = {
     "alexnet": 61_100_840,

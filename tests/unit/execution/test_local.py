@@ -24,7 +24,6 @@ RATES = {
 }  # fmt: skip
 TRUE = LocalModel(rates=amounts_of(RATES), shared_frac={2: 0.8}, all_reduce_bytes_per_s={2: 1e9})
 WRONG = replace(TRUE, rates=TRUE.rates * np.where(np.arange(len(Work)) < Work.OPERANDS, 1.3, 0.8))
-SIZES = st.floats(0.0, 1e12)
 
 
 def work(scale=1.0, *, gradient_bytes=4e8):

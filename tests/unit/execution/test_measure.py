@@ -9,14 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_machines import cpu_machine, gpu_machine
+from run_machines import cpu_place, gpu_machine
 
-from paceline.catalog.entities import Machine
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.execution.cells import Cell, Sweep, sweep_cells, sweep_key
-from paceline.execution.conditions import Place, Settings, fingerprint
+from paceline.execution.conditions import Settings, fingerprint
 from paceline.execution.largest import search_largest
-from paceline.execution.machine.sensors import Sensors
 from paceline.execution.measure import measure_cells
 from paceline.execution.recording import build_record
 from paceline.execution.stacks import Stack, StackSpec, find_spec, stack_specs
@@ -38,12 +36,7 @@ SPEC = StackSpec(
     environment={"PACELINE_WORKERS": str(WORKERS)},
 )
 STACK = Stack(spec=SPEC, python=Path(sys.executable))
-PLACE = Place(
-    facts=cpu_machine(),
-    machine=Machine(name="m", device_name=None, num_devices=0),
-    fingerprint="abc",
-    sensors=Sensors(None),
-)
+PLACE = cpu_place()
 SETTINGS = Settings(
     timeout_s=20.0,
     timing={

@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from run_machines import cpu_machine
+from run_machines import cpu_place
 
-from paceline.catalog.entities import Machine
 from paceline.execution.cells import Cell
-from paceline.execution.conditions import Place, Settings
-from paceline.execution.machine.sensors import Sensors
+from paceline.execution.conditions import Settings
 from paceline.execution.measure import measure_cells
 from paceline.execution.stacks import own_python, stack_specs
 from paceline.measurements.store import Store
@@ -25,12 +23,7 @@ SETTINGS = Settings(
         "min_sample_s": 0.001,
     },
 )  # fmt: skip
-PLACE = Place(
-    facts=cpu_machine(),
-    machine=Machine(name="m", device_name=None, num_devices=0),
-    fingerprint="test",
-    sensors=Sensors(None),
-)
+PLACE = cpu_place()
 CELL = Cell(
     workload="mnist-cnn", mode="step", batch_per_device=2, num_devices=1, precision="fp32",
     compiler="eager", stack="torch",

@@ -5,6 +5,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+from tests.sampled import zoo_names
 
 from paceline.dtypes import find_precision
 from paceline.model.costs_table import cost_table
@@ -14,7 +15,7 @@ from paceline.model.graph.program import OUTLIVES
 from paceline.model.lowering import rewritten as as_run
 from paceline.model.ops.optable import find_rule, read_table, variants
 from paceline.model.ops.registry import DIM_NAMES
-from paceline.model.reading.load import load_workload, zoo_names
+from paceline.model.reading.load import load_workload
 
 REWRITES = {
     "fp32": {"precision": "fp32"},

@@ -1,20 +1,16 @@
 """ONNX files: counts of exported models, what is refused, and what damaged files do."""
 
 import random
-import sys
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from test_front_ends import DATA
-from traced import trace_here
+from traced import reader, trace_here
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.graph import OpKind, Phase, monomials
-from paceline.model.names.front_ends import FRONT_ENDS
-from paceline.model.reading.load import workload_from_report
-from paceline.model.reading.worker import reported_error
 
 GRAPHS = DATA / "onnx"
 #: An exported graph without its weights, the model that it came from, and the length to compare at.
@@ -28,21 +24,7 @@ EXPORTED = {
 @pytest.fixture
 def read(monkeypatch):
     """Trace a file in this process."""
-    for folder in ("torch", "onnx"):
-        monkeypatch.syspath_prepend(str(FRONT_ENDS / folder))
-    import torch_worker
-    from onnx_subject import build_subject
-
-    def traced(path, task="infer", **more):
-        request = {"entry": str(path), "task": task, "seq": 128, **more}
-        try:
-            report = torch_worker.serve(request, lambda _: None, build_subject)
-        except Exception as error:
-            event = torch_worker.error_event(error)
-            raise reported_error(event, str(path), sys.executable) from error
-        return workload_from_report(report, entry=str(path), task=task, optimizer="adamw")
-
-    return traced
+    return reader(monkeypatch, "onnx", ("torch", "onnx"), seq=128)
 
 
 def flop(workload, batch=1, seq=1, phase=None):

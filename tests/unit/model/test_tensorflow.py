@@ -5,17 +5,15 @@ import json
 import os
 import random
 import shutil
-import sys
 
 import pytest
 from test_front_ends import DATA
 from test_onnx import damaged, flop, kinds, outcome
+from traced import reader
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import OpKind
-from paceline.model.names.front_ends import FRONT_ENDS
-from paceline.model.reading.load import load_workload, workload_from_report
-from paceline.model.reading.worker import reported_error
+from paceline.model.reading.load import load_workload
 
 #: A convolution, a pool and a dense layer, as `tf.saved_model.save` wrote them; no variables.
 SMALL = DATA / "tensorflow" / "small"
@@ -24,21 +22,7 @@ SMALL = DATA / "tensorflow" / "small"
 @pytest.fixture
 def read(monkeypatch):
     """Trace a folder in this process."""
-    for folder in ("torch", "onnx", "rebuilt", "tensorflow"):
-        monkeypatch.syspath_prepend(str(FRONT_ENDS / folder))
-    import torch_worker
-    from tensorflow_subject import build_subject
-
-    def traced(path, task="infer", **more):
-        try:
-            request = {"entry": str(path), "task": task, **more}
-            report = torch_worker.serve(request, lambda _: None, build_subject)
-        except Exception as error:
-            event = torch_worker.error_event(error)
-            raise reported_error(event, str(path), sys.executable) from error
-        return workload_from_report(report, entry=str(path), task=task, optimizer="adamw")
-
-    return traced
+    return reader(monkeypatch, "tensorflow", ("torch", "onnx", "rebuilt", "tensorflow"))
 
 
 def test_a_saved_model_is_counted_without_its_variables(read):

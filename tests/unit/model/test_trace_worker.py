@@ -5,10 +5,11 @@ import textwrap
 
 import pytest
 import torch
+from tests.sampled import zoo_names
 from torch import nn
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
-from paceline.model.reading.load import load_workload, zoo_names
+from paceline.model.reading.load import load_workload
 from paceline.model.reading.worker import find_python, run_worker
 
 MODULE = """

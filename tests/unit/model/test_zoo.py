@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tests.sampled import zoo_names
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
@@ -11,7 +12,7 @@ from paceline.model.graph.graph import OpKind, Owner, Phase, monomials
 from paceline.model.lowering import lower
 from paceline.model.names.shipped_graphs import is_built_here
 from paceline.model.names.zoo_facts import zoo_facts
-from paceline.model.reading.load import load_workload, trace_workload, zoo_names
+from paceline.model.reading.load import load_workload, trace_workload
 
 FORWARD_BACKWARD = (Phase.FORWARD, Phase.LOSS, Phase.BACKWARD)
 

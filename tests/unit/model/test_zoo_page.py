@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.sampled import zoo_names
 
 from paceline.model.names.registry import names_of
 from paceline.model.names.zoo_facts import zoo_facts
-from paceline.model.reading.load import zoo_names
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "explanation" / "zoo.md").read_text(encoding="utf-8")

@@ -8,9 +8,10 @@ from functools import cache, lru_cache
 
 import networks
 
+from paceline.model.names.front_ends import FRONT_ENDS
 from paceline.model.names.shipped_graphs import is_built_here
 from paceline.model.reading.load import workload_from_report
-from paceline.model.reading.worker import WORKERS
+from paceline.model.reading.worker import WORKERS, reported_error
 
 
 @cache
@@ -35,3 +36,22 @@ def reported(entry, **settings):
     build = None if is_built_here(entry) else networks.subject
     request = {"entry": entry, **settings}
     return worker("torch_worker").serve(request, lambda _: None, build=build)
+
+
+def reader(monkeypatch, front_end, folders, **settings):
+    """What traces a file by a front end in this process, or raises what its user would see."""
+    for folder in folders:
+        monkeypatch.syspath_prepend(str(FRONT_ENDS / folder))
+    torch_worker = importlib.import_module("torch_worker")
+    build = importlib.import_module(f"{front_end}_subject").build_subject
+
+    def read(path, task="infer", **more):
+        request = {"entry": str(path), "task": task, **settings, **more}
+        try:
+            report = torch_worker.serve(request, lambda _: None, build)
+        except Exception as error:
+            event = torch_worker.error_event(error)
+            raise reported_error(event, str(path), sys.executable) from error
+        return workload_from_report(report, entry=str(path), task=task, optimizer="adamw")
+
+    return read

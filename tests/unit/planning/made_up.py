@@ -113,18 +113,32 @@ def made_places(
     linked=True,
     **terms,
 ) -> PlaceTable:
-    num = len(devices_per_node)
-    unpriced = PlaceTable.unpriced(
+    """Machines without set-up, interruption or whatever else ``terms`` do not state."""
+    num, per_node = len(devices_per_node), np.array(devices_per_node, dtype=np.int64)
+    zeros, no = np.zeros(num), np.zeros(num, dtype=bool)
+    plain = PlaceTable(
         device=np.array(device, dtype=np.int64),
-        devices_per_node=np.array(devices_per_node, dtype=np.int64),
+        devices_per_node=per_node,
+        usd_per_hour=np.array(usd_per_hour, dtype=np.float64),
         memory_bytes=np.array(memory_bytes, dtype=np.float64),
         tdp_w=np.full(num, 300.0),
+        heat_w=zeros,
         has_device_link=np.full(num, linked),
-    )
-    return replace(
-        unpriced,
-        usd_per_hour=np.array(usd_per_hour, dtype=np.float64),
+        num_channels=np.zeros(num, dtype=np.int64),
+        devices_per_domain=per_node,
         has_node_link=np.full(num, linked),
         is_ranked=np.ones(num, dtype=bool),
-        **terms,
+        is_owned=no,
+        num_machines=np.full(num, 2**31),
+        is_joined=no,
+        setup_s=zeros,
+        granularity_s=np.ones(num),
+        minimum_s=zeros,
+        price_log_sigma=zeros,
+        interruption_frac_per_month=zeros,
+        wait_s=zeros,
+        storage_usd_per_s=zeros,
+        egress_usd=zeros,
+        input_samples_per_s=np.full(num, np.inf),
     )
+    return replace(plain, **terms)

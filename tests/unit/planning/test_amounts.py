@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.sampled import zoo_names
 
 from paceline.errors import InvalidInputError
 from paceline.model.items import StatedItem, as_items
-from paceline.model.reading.load import load_workload, zoo_names
+from paceline.model.reading.load import load_workload
 from paceline.planning.goal.amounts import check_global_batch, resolve_job
 from paceline.planning.goal.goal import Work
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.sampled import sampled
+from tests.sampled import sampled, zoo_names
 from tests.tolerance import ASKED_TOGETHER, MATTERS_S, MATTERS_USD, is_told_less
 
 from paceline.catalog.freshness import unranked_reason
@@ -20,7 +20,7 @@ from paceline.catalog.lookup import find_offer
 from paceline.errors import DoesNotFitError, NoOfferError, UnknownNameError
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
-from paceline.model.reading.load import load_workload, zoo_names
+from paceline.model.reading.load import load_workload
 from paceline.planfile import Interval
 from paceline.planning.explain.exclusions import fates, priced
 from paceline.planning.explain.reasons import break_even_usd_per_hour, looser_limit

@@ -9,12 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.sampled import sampled
+from tests.sampled import sampled, zoo_names
 
 from paceline.catalog.freshness import unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError, UnknownNameError
-from paceline.model.reading.load import load_workload, zoo_names
+from paceline.model.reading.load import load_workload
 from paceline.parallelism.strategy.complexity import USUAL_KINDS, complexity, kinds_in, kinds_of
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.question import SearchOptions, resolve_question

@@ -2,13 +2,11 @@
 
 import tomllib
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pd = pytest.importorskip("pandas")
-ROOT = Path(__file__).parents[3]
 classic_curves = import_module("accuracy_clusters.classic_curves")
 bridge, mlperf, report = (
     import_module(f"accuracy_clusters.{name}") for name in ("bridge", "mlperf", "report")

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.errors import InvalidInputError, MissingFactError, PacelineError
+from paceline.shipped import shipped_toml
 from paceline.watch.elsewhere.documents import Asked, Document, task_of
-from paceline.watch.elsewhere.engines import engine_names, find_engine
+from paceline.watch.elsewhere.engines import find_engine
 
 FACTS = {"kubernetes": {"image": "registry/x:1"}, "skypilot": {}}
 NASTY = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -127,7 +128,7 @@ def shape(value: object) -> object:
 @given(value=NASTY)
 def test_values_are_single_words_of_every_engine_and_of_a_shell_behind_it(value: str) -> None:
     filled = dict.fromkeys(("folder", "script", "name", "job", "document"), value)
-    for name in engine_names():
+    for name in shipped_toml("watch", "engines.toml"):
         engine = find_engine(f"{name}:far" if name == "ssh" else name)
         asks = [question.ask for question in engine.states]
         for template in (engine.submit, engine.send, engine.fetch, engine.release,

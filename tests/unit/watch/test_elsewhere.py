@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.errors import InvalidInputError, PacelineError
+from paceline.shipped import shipped_toml
 from paceline.watch.capturing import WORKERS_VARIABLE
-from paceline.watch.elsewhere.engines import engine_names, find_engine
+from paceline.watch.elsewhere.engines import find_engine
 from paceline.watch.elsewhere.start_script import write_start
 from paceline.watch.elsewhere.submit import last_lines, look_at, stop, submit
 from paceline.watch.folder import Run, find_run, new_run, read_run_file
@@ -205,7 +206,7 @@ def test_no_place_is_one_message(place: str) -> None:
 
 
 def test_every_engine_says_all_that_is_asked_of_it() -> None:
-    for name in engine_names():
+    for name in shipped_toml("watch", "engines.toml"):
         engine = find_engine(f"{name}:far" if name == "ssh" else name)
         words = engine.words(engine.submit, folder="/f", script="/f/start.sh", name="n")
         assert not [word for word in words if "{folder}" in word or "{script}" in word]

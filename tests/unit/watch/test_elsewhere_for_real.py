@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from validators import harness
 
 import paceline
 from paceline.measurements.store import Store
@@ -36,18 +37,12 @@ for step in range(int(sys.argv[1])):
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if os.geteuid() != 0 or shutil.which("slurmctld") is None:
+    if not harness.has_slurm():
         pytest.skip("needs root and the packages slurm-wlm and munge")
     folder = tmp_path_factory.mktemp("slurm")
-    script = str(ROOT / "tools" / "validators" / "loopback_slurm.sh")
-    before = os.environ.get("SLURM_CONF")
-    try:
-        subprocess.run(["sh", script, "start", str(folder)], check=True)
-        os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
+    with pytest.MonkeyPatch.context() as patch, harness.slurm(folder):
+        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         yield "slurm"
-    finally:
-        subprocess.run(["sh", script, "stop", str(folder)], check=False)
-        os.environ.pop("SLURM_CONF") if before is None else os.environ.update(SLURM_CONF=before)
 
 
 @pytest.fixture(scope="module")

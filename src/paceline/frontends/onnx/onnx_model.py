@@ -35,7 +35,6 @@ class Model(torch.nn.Module):
         self.replaced = None
         self.opsets, self.functions, self.operators = opsets, functions, operators
         self._graph, self._stored, self._tensors = graph, {}, {}
-        self._paths = {}
         self._runs = 0
         self._plans = {}
         self._constants = {}

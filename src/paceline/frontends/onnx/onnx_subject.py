@@ -108,7 +108,6 @@ class _Free(object):
         lengths = [n for n in others if n not in pictures and n not in past]
         plain = [n for n in lengths if re.fullmatch(r"\w+", n)]
         self.length = next(iter(plain), None)
-        self._lengths = set(lengths)
         if len(plain) > 1:
             self.taken.append("%s as long as %s" % (" and ".join(plain[1:]), plain[0]))
 

@@ -50,11 +50,10 @@ class _Asked:
     """How a model is asked for; fields as the arguments of `load_workload`."""
 
     task: Task
-    seq: int | None
-    image_size: int | None
-    optimizer: str | None
+    seq: int | None = None
+    image_size: int | None = None
+    optimizer: str | None = None
     python: str | None = None
-    on_progress: Callable[[str], None] = lambda _: None
 
     def request(self) -> dict[str, Any]:
         """What a worker is told beside the entry."""
@@ -65,12 +64,6 @@ class _Asked:
         return find_optimizer(self.optimizer or usual).name
 
 
-def zoo_names() -> tuple[str, ...]:
-    """Names of the shipped models."""
-    facts = zoo_facts()
-    return tuple(sorted(n for n in facts if all(shipped_file(n, task) for task in facts[n].jobs)))
-
-
 def load_workload(
     entry: object,
     *,
@@ -79,7 +72,6 @@ def load_workload(
     image_size: int | None = None,
     optimizer: str | None = None,
     python: str | None = None,
-    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Workload:
     """The workload that ``entry`` names.
 
@@ -95,7 +87,6 @@ def load_workload(
         image_size: Side of the input image, where the model takes another than its usual one.
         optimizer: Replaces the recipe's; one that the model's own code calls stays.
         python: Interpreter that has the framework.
-        on_progress: Called with what a slow load is doing.
 
     Raises:
         UnknownNameError: No such model.
@@ -103,10 +94,7 @@ def load_workload(
         WorkerError: The user's code failed.
     """
     _check_sizes(seq, image_size)
-    asked = _Asked(
-        task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
-        on_progress=on_progress,
-    )  # fmt: skip
+    asked = _Asked(task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python)
     if isinstance(entry, str):
         found = entry_of(entry)
         workload = _of_entry(found, asked)
@@ -172,22 +160,9 @@ def with_optimizer(workload: Workload, optimizer: str) -> Workload:
     return replace(workload, passes=passes, optimizer=chosen)
 
 
-def trace_workload(
-    entry: str,
-    *,
-    task: Task = "train",
-    seq: int | None = None,
-    image_size: int | None = None,
-    optimizer: str | None = None,
-    python: str | None = None,
-    on_progress: Callable[[str], None] = lambda _: None,
-) -> Workload:
+def trace_workload(entry: str, *, task: Task = "train", optimizer: str | None = None) -> Workload:
     """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
-    asked = _Asked(
-        task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
-        on_progress=on_progress,
-    )  # fmt: skip
-    return _trace_entry(entry_of(entry), asked)
+    return _trace_entry(entry_of(entry), _Asked(task=task, optimizer=optimizer))
 
 
 def _trace_entry(entry: str, asked: _Asked) -> Workload:
@@ -202,7 +177,7 @@ def _trace_entry(entry: str, asked: _Asked) -> Workload:
     chosen = asked.chosen(facts.optimizer if facts else _DEFAULT_OPTIMIZER)
     request = {"entry": facts.entry if facts else entry, **asked.request()}
     return _grown(
-        lambda more: run_worker(request | more, python=asked.python, on_progress=asked.on_progress),
+        lambda more: run_worker(request | more, python=asked.python),
         lambda report: workload_from_report(report, entry=entry, task=asked.task, optimizer=chosen),
     )
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -67,7 +67,6 @@ def run_worker(
     *,
     python: str | None = None,
     timeout_s: float = _TIMEOUT_S,
-    on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Trace in a worker process.
 
@@ -75,7 +74,6 @@ def run_worker(
         request: What to trace (``entry``, ``task`` and settings).
         python: Interpreter to use; found if not given.
         timeout_s: When to give up.
-        on_progress: Called with what the worker says it is doing.
 
     Returns:
         The worker's report.
@@ -87,7 +85,7 @@ def run_worker(
     """
     front_end = front_end_of(str(request["entry"]))
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
-        run = _Run(request=request, folder=Path(folder), timeout_s=timeout_s, notify=on_progress)
+        run = _Run(request=request, folder=Path(folder), timeout_s=timeout_s)
         interpreter = find_python(
             python, framework=front_end.module, others=_described_by(front_end, request)
         )
@@ -104,9 +102,7 @@ def run_description(
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         path = Path(folder) / _DESCRIPTION
         path.write_text(json.dumps(description), encoding="utf-8")
-        run = _Run(
-            request=request, folder=Path(folder), timeout_s=_TIMEOUT_S, notify=lambda _: None
-        )
+        run = _Run(request=request, folder=Path(folder), timeout_s=_TIMEOUT_S)
         return run.of_description(front_end, None)
 
 
@@ -117,7 +113,6 @@ class _Run:
     request: Mapping[str, Any]
     folder: Path
     timeout_s: float
-    notify: Callable[[str], None]
 
     def of(
         self, front_end: FrontEnd, interpreter: str, **more: str
@@ -127,7 +122,7 @@ class _Run:
         paths = {"output": str(result), "description": str(self.folder / _DESCRIPTION)}
         full = {**self.request, **paths, "directory": os.getcwd(), **more}
         command = [interpreter, "-u", str(front_end.worker)]
-        event, talk = _converse(command, full, self.timeout_s, self.notify)
+        event, talk = _converse(command, full, self.timeout_s)
         if event.get("event") == "error":
             raise reported_error(event, entry, interpreter)
         if event.get("event") == "described":
@@ -163,10 +158,7 @@ _SHIPPED = "PACELINE_FRONT_ENDS"
 
 
 def _converse(
-    command: Sequence[str],
-    request: Mapping[str, Any],
-    timeout_s: float,
-    on_progress: Callable[[str], None],
+    command: Sequence[str], request: Mapping[str, Any], timeout_s: float
 ) -> tuple[dict[str, Any], str]:
     """The worker's last event, and what it wrote to standard error."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as talk:
@@ -174,7 +166,7 @@ def _converse(
         timer = threading.Timer(timeout_s, process.kill)
         timer.start()
         try:
-            event = _listen(process, json.dumps(dict(request)), on_progress)
+            event = _listen(process, json.dumps(dict(request)))
         finally:
             timed_out = not timer.is_alive()
             timer.cancel()
@@ -214,10 +206,8 @@ def _close_pipes(process: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
-def _listen(
-    process: subprocess.Popen[str], request: str, on_progress: Callable[[str], None]
-) -> dict[str, Any] | None:
-    """The first closing event; None if the worker ends without one."""
+def _listen(process: subprocess.Popen[str], request: str) -> dict[str, Any] | None:
+    """The first closing event, past what the worker says of its progress; None without one."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -227,9 +217,7 @@ def _listen(
         return None
     for line in process.stdout:
         event = _parse_event(line)
-        if event.get("event") == "progress":
-            on_progress(str(event.get("message", "")))
-        elif event.get("event") in ("done", "error", "described"):
+        if event.get("event") in ("done", "error", "described"):
             return event
     return None
 

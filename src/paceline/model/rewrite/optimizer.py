@@ -89,11 +89,6 @@ def _rules() -> dict[str, OptimizerRule]:
     }
 
 
-def optimizer_names() -> tuple[str, ...]:
-    """Names of the optimizers that a step can be updated by."""
-    return tuple(_rules())
-
-
 def find_optimizer(name: str) -> OptimizerRule:
     """The rule of an optimizer.
 

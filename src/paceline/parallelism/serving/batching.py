@@ -22,7 +22,6 @@ Sources:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -226,26 +225,6 @@ def request_times(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile
         step_s=passes.step_s,
         collective_s=passes.collective_s,
         weights_s=passes.weights_s,
-    )
-
-
-def fastest(ways: Sequence[EnginePasses]) -> EnginePasses:
-    """Passes of which each takes the fastest of some ways.
-
-    Kernels with weights and arithmetic in four bits are no slower than those with either alone.
-    """
-    step_s = np.stack([way.step_s for way in ways])
-    chosen = step_s.argmin(axis=0)[np.newaxis]
-
-    def of_step(name: str) -> FloatArray:
-        stacked = np.stack([np.broadcast_to(getattr(w, name), w.step_s.shape) for w in ways])
-        return np.asarray(np.take_along_axis(stacked, chosen, axis=0)[0])
-
-    return EnginePasses(
-        prompt_s=np.min([way.prompt_s for way in ways], axis=0),
-        step_s=of_step("step_s"),
-        weights_s=of_step("weights_s"),
-        collective_s=of_step("collective_s"),
     )
 
 

@@ -92,45 +92,6 @@ class PlaceTable:
         is_domain = count * self.devices_per_node[places] <= self.devices_per_domain[places]
         return np.asarray((count == 1) | is_domain | self.has_node_link[places])
 
-    @classmethod
-    def unpriced(
-        cls,
-        *,
-        device: IntArray,
-        devices_per_node: IntArray,
-        memory_bytes: FloatArray,
-        tdp_w: FloatArray,
-        has_device_link: BoolArray,
-    ) -> PlaceTable:
-        """Single machines that are not for rent: no price, no set-up, no interruption."""
-        num = len(device)
-        zeros = np.zeros(num)
-        return cls(
-            device=device,
-            devices_per_node=devices_per_node,
-            usd_per_hour=np.full(num, np.nan),
-            memory_bytes=memory_bytes,
-            tdp_w=tdp_w,
-            heat_w=zeros,
-            has_device_link=has_device_link,
-            num_channels=np.zeros(num, dtype=np.int64),
-            devices_per_domain=devices_per_node,
-            has_node_link=np.zeros(num, dtype=bool),
-            is_ranked=np.zeros(num, dtype=bool),
-            is_owned=np.zeros(num, dtype=bool),
-            num_machines=np.full(num, _MANY),
-            is_joined=np.zeros(num, dtype=bool),
-            setup_s=zeros,
-            granularity_s=np.ones(num),
-            minimum_s=zeros,
-            price_log_sigma=zeros,
-            interruption_frac_per_month=zeros,
-            wait_s=zeros,
-            storage_usd_per_s=zeros,
-            egress_usd=zeros,
-            input_samples_per_s=np.full(num, np.inf),
-        )
-
 
 def place_table(
     places: Sequence[Place],

@@ -71,16 +71,6 @@ def process_memory(platform: Allocator, calibration: Calibration | None = None) 
     return ProcessMemory(**{name: float(row[name]) for name in ProcessMemory.__dataclass_fields__})
 
 
-def reserved_bytes(allocated_bytes: FloatArray, *, platform: Platform) -> FloatArray:
-    """Segments that the caching allocator holds at that peak, median over jobs.
-
-    Returns:
-        What ``torch.cuda.max_memory_reserved`` shows, same shape.
-    """
-    added = process_memory(platform)
-    return allocated_bytes * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
-
-
 def peak_memory_bytes(
     memory: MemoryTable,
     points: Points,

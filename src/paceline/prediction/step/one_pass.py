@@ -14,7 +14,7 @@ import numpy.typing as npt
 from paceline.columns import ByContent, join_tables, take_rows
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.distinct import among
-from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
+from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.device_kinds import runs_of
 from paceline.prediction.devices import DeviceTable
@@ -309,7 +309,6 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> PassPredicti
         host_s=times.host_s,
         wait_s=times.wait_s,
         num_waits=times.num_waits,
-        copy_s=_copy_s(lowered, devices, points, calibration),
         backward_s=times.backward_s,
         update_s=times.update_s,
         compute_bound_s=times.compute_bound_s,
@@ -333,17 +332,6 @@ def _model_flop(lowered: LoweredPass, points: Points) -> FloatArray:
     count = costs.count * (costs.phase != Phase.RECOMPUTE)
     flop: FloatArray = monomials(points.batch, points.seq) @ (count @ costs.flop)
     return flop
-
-
-def _copy_s(
-    lowered: LoweredPass, devices: DeviceTable, points: Points, calibration: Calibration
-) -> FloatArray:
-    """Host-to-device time of the inputs of one batch; NaN where the host link is unknown."""
-    input_m9 = lowered.memory.by_owner[:, Owner.INPUT]
-    input_p = (monomials(points.batch, points.seq) @ input_m9.T).max(axis=1, initial=0.0)
-    rate = devices.host_bytes_per_s * calibration.constant("host", "link_efficiency_frac")
-    copy_s: FloatArray = input_p / rate[:, None]
-    return copy_s
 
 
 def _bound(times: _Times, mid_s: FloatArray) -> npt.NDArray[np.int8]:

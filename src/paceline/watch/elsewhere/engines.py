@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import cache
 from typing import Any, Literal
 
 from paceline.errors import InvalidInputError, UnknownNameError
@@ -105,12 +104,6 @@ class Engine:
         if word in self.failed:
             return "failed"
         return "waiting" if word in self.waiting else "running"
-
-
-@cache
-def engine_names() -> tuple[str, ...]:
-    """What jobs can be handed to."""
-    return tuple(shipped_toml("watch", "engines.toml"))
 
 
 def find_engine(on: str) -> Engine:

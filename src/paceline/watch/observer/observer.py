@@ -124,7 +124,6 @@ class Log:
         self._rank = None
         self._file = None
         self._lock = _thread.allocate_lock()
-        self._quiet_since_ns = 0
         self._stack_at_ns = 0
         os.register_at_fork(after_in_child=self._forget)
 

@@ -10,7 +10,6 @@ import io
 import os
 import sys
 import tempfile
-import time
 
 import _paceline_observer as observer
 
@@ -33,7 +32,6 @@ class Scratch:
 
     Attributes:
         num_saves: Calls that saved a model or its state.
-        save_ns: Time they took.
         is_saving: Whether saves do anything.
     """
 
@@ -41,7 +39,6 @@ class Scratch:
         self.folder = folder
         self.moved = {}
         self.num_saves = 0
-        self.save_ns = 0
         self.is_saving = True
         self.plain_open = builtins.open
         own = os.path.dirname(folder)
@@ -157,12 +154,10 @@ class Scratch:
         module.save_file = save_file
 
     def _saved(self, plain, *args, **kwargs):
-        began = time.perf_counter_ns()
         try:
             return plain(*args, **kwargs) if self.is_saving else None
         finally:
             self.num_saves += 1
-            self.save_ns += time.perf_counter_ns() - began
 
 
 def _copy(plain, source, target):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from paceline.parallelism.serving.batching import (
     EnginePasses,
     ServingRuns,
-    fastest,
     hosted_step_s,
     request_times,
 )
@@ -112,11 +111,6 @@ def test_the_host_of_an_engine_sets_the_pace_where_it_is_slower():
     )
     assert beside == 8.0
     assert between == pytest.approx(alone + 8.0)
-
-
-def test_the_fastest_way_of_each_pass_is_taken():
-    got = fastest([passes(), passes(prompt_s=0.4, step_s=0.6, weights_s=0.5)])
-    assert (got.prompt_s[0], got.step_s[0], got.weights_s[0]) == (0.4, 0.3, 0.25)
 
 
 def paced(step_s: float, requests: int, request_s: float, *, overlaps: bool) -> float:
