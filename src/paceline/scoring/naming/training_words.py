@@ -24,6 +24,10 @@ _SIZE = re.compile(r"\d+(\.\d+)?")
 _WHOLE = re.compile(r"full\b.*|pre-?training|none|continued.*", re.IGNORECASE)
 #: Remarks that only tables have which say how each row was trained.
 _SAYING_HOW = {"finetuning", "method", "adapter", "recompute", "checkpoint_mode", "cross_entropy"}
+#: Autocast and no word of the weights: a Trainer's ``fp16`` and ``bf16``, whose weights are FP32.
+_AUTOCAST = re.compile(r"amp (bf|fp)16|(bf|fp)16 \(?amp\)?", re.IGNORECASE)
+_ENCODER = re.compile(r"bert\b|electra", re.IGNORECASE)
+_TORCH = re.compile(r"pytorch", re.IGNORECASE)
 #: Rank where none is stated: the default of PEFT's LoraConfig.
 _USUAL_RANK = "8"
 #: A cell that says more than one format.
@@ -114,8 +118,13 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     if (batch or row.get("batch_per_gpu", "")) in _ALONE:
         settings = _as_alone(settings)
     settings = _as_network_reads(settings, denoiser_of(row.get("model", "")))
+    settings = _as_wrapped(settings, row.get("framework", ""))
+    if trainer.name == "transformers" and _ENCODER.search(row.get("model", "")):
+        settings = _as_guessed(settings)
     if trainer.name == "transformers":
         sharded = _FSDP.search(row.get("parallelism", ""))
+        if _AUTOCAST.fullmatch(row.get("precision", "")):
+            settings["training_format"] = "autocast"
         settings = _as_cast(settings, is_sharded=sharded is not None)
         settings = _as_hooked(settings, is_first=sharded is not None and not sharded["second"])
         is_prepared = trainer.prepares and _is_prepared(remarks, row)
@@ -241,7 +250,7 @@ def _trained_whole(remarks: Mapping[str, str], flags: str) -> dict[str, str]:
 def _freezes(remarks: Mapping[str, str]) -> bool:
     """Whether what is not trained is frozen, without adapters beside it."""
     method = remarks.get("finetuning") or remarks.get("method") or ""
-    return method.startswith(("freeze", "ln_tuning", "lntuning"))
+    return method.startswith(("freeze", "ln_tuning", "lntuning", "trainable_tokens"))
 
 
 def _batch_of_memory(row: Mapping[str, str], remarks: Mapping[str, str]) -> str:
@@ -293,6 +302,35 @@ def _as_alone(settings: Mapping[str, str]) -> dict[str, str]:
     """
     loss = settings.get("loss", "")
     return {**settings, "loss": loss.replace("wide-shifted", "shifted")} if loss else dict(settings)
+
+
+def _as_wrapped(settings: Mapping[str, str], framework: str) -> dict[str, str]:
+    """A loss in FP32 where 16-bit weights have FP32 masters and nobody says more.
+
+    What wraps such a model of PyTorch casts what it returns: apex at level O2, and Megatron's
+    module of FP16.
+
+    Source: NVIDIA/apex, amp/_initialize.py (``output_caster``), and NVIDIA/Megatron-LM,
+        model/module.py (``fp16_to_float32``; recalled 2026-11-29).
+
+    >>> _as_wrapped({"training_format": "half-weights"}, "PyTorch 1.8")["loss"]
+    'wide'
+    """
+    has_masters = settings.get("training_format") == "half-weights"
+    is_wrapped = has_masters and bool(_TORCH.search(framework))
+    return ({"loss": "wide"} if is_wrapped else {}) | dict(settings)
+
+
+def _as_guessed(settings: Mapping[str, str]) -> dict[str, str]:
+    """The loss of encoders, which guess masked words, in the format of their logits.
+
+    Source: huggingface/transformers 4.48, modeling_bert.py and its like (``BertForMaskedLM``): no
+        ``logits.float()``, as decoders have (read 2026-11-29).
+
+    >>> _as_guessed({"loss": "wide"})
+    {'loss': 'plain'}
+    """
+    return {**settings, "loss": "plain"} if settings.get("loss") == "wide" else dict(settings)
 
 
 def _as_network_reads(settings: Mapping[str, str], family: Denoiser | None) -> dict[str, str]:
