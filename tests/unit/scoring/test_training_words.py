@@ -224,6 +224,28 @@ def test_methods_are_told_apart_by_what_they_add() -> None:
     } == kinds
     how = reading(extra="method=ln_tuning;lora_targets=input_layernorm").configuration
     assert (how.lora_rank, how.frozen) == (0, ("except:*norm*",))
+    how = reading(extra="method=trainable_tokens;lora_targets=model.embed_tokens").configuration
+    assert (how.lora_rank, how.frozen) == (0, ("except:*embed*",))
+
+
+def test_encoders_guess_masked_words_in_the_format_of_their_logits() -> None:
+    """Autocast has FP32 weights, and widens what cross-entropy reads by itself."""
+    row = {
+        "model": "BERT-large uncased", "framework": "PyTorch 1.13 + transformers",
+        "compiler_flags": "pretraining; recompute none", "seq_len": "512",
+        "extra": "finetuning=pretraining;recompute=none",
+    }  # fmt: skip
+    assert resolve_model(parse_row(ROW | row)).entry == "hf:bert-large"
+    for precision, expected in (("bf16", "pure"), ("amp fp16", "autocast")):
+        how = reading(**row, precision=precision).configuration
+        assert (how.loss, how.training_format) == ("plain", expected)
+    assert reading(extra="finetuning=full", framework="transformers").configuration.loss == "wide"
+
+
+def test_wrappers_that_keep_masters_hand_fp32_to_the_loss() -> None:
+    for framework, expected in (("PyTorch 1.8", "wide"), ("PaddlePaddle 2.5.1", "plain")):
+        row = {"framework": framework, "precision": "fp16 (fp32 master)"}
+        assert reading(**row, extra="finetuning=pretraining").configuration.loss == expected
 
 
 def test_layers_over_devices_are_stages_and_zero_2_is_no_zero_1() -> None:
