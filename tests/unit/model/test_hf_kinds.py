@@ -140,3 +140,13 @@ def test_pixels_are_a_token_where_an_encoder_merges_square_patches(sizes, pixels
     found, said = worker("torch_transformers.pictures").text_alone(Described(**sizes))
     assert found == pixels
     assert ("28×28 pixels" in said) == bool(pixels)
+
+
+def test_a_codec_of_sound_is_run_on_a_second_and_trained_by_nobody_here():
+    """EnCodec halves 24,000 numbers a second by 2, 4, 5 and 8: 75 frames (arXiv:2210.13438)."""
+    workload = trace_here("hf:encodec-24khz", task="infer")
+    assert workload.input_description == "1 s of sound (24000 numbers)"
+    (one,) = workload.passes
+    assert flop_of(one.graph, OpKind.CONV, 1, 1) > 1e9
+    with pytest.raises(worker("torch_entries.request_errors").RequestError, match="discriminators"):
+        trace_here("hf:encodec-24khz")

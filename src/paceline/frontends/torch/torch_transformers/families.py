@@ -354,6 +354,9 @@ class HfSubject(Subject):
 
     def passes(self, task):
         """Training step; prefill or encoding, and decode, of what writes; forward of all else."""
+        if task == "train" and _is_codec(self.model.config):
+            said = "it is trained against discriminators, which transformers has not"
+            raise of_size(said, "--task infer runs it; a function of yours may hold both")
         if task == "infer" and self._is_writer:
             return importlib.import_module("torch_transformers.writers").passes(self)
         if task == "infer" and self.is_generator:
@@ -363,7 +366,7 @@ class HfSubject(Subject):
 
     def input_description(self):
         """As printed: clips and sounds by their frames."""
-        sound = _sound(self.main_input, self.shape)
+        sound = _sound(self.main_input, self.shape, self.model.config)
         if sound:
             return sound
         if self.kind == "features" and len(self.shape) > 1:
@@ -489,11 +492,18 @@ def _longest(config):
     return None
 
 
-def _sound(main, shape):
+def _is_codec(config):
+    """Whether a model writes sound as numbers of a codebook, and reads it back."""
+    return hasattr(config, "codebook_size") and hasattr(config, "sampling_rate")
+
+
+def _sound(main, shape, config):
     """Seconds of sound, and the numbers that they come in; empty for all else.
 
     Recognisers hear 16,000 numbers or 100 frames a second, (channels, frames) or the reverse.
     """
+    if main == "input_values" and _is_codec(config):
+        return "%g s of sound (%d numbers)" % (shape[-1] / config.sampling_rate, shape[-1])
     if main == "input_values" and len(shape) == 1:
         return "%g s of sound (%d numbers)" % (shape[0] / _SAMPLES_PER_S, *shape)
     if main not in ("input_values", "input_features"):
@@ -520,6 +530,8 @@ def _item_shape(model, main, image_size=None):
     if main == "input_values":
         if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
             return (config.max_length, config.num_mel_bins)
+        if _is_codec(config):
+            return (getattr(config, "audio_channels", 1), config.sampling_rate)
         return (16000,)
     if main == "past_values" and hasattr(config, "context_length"):
         return (config.context_length,)

@@ -233,8 +233,40 @@ def _fuse_dbrx_experts(_kind):
 
 #: Settings of a window of attention, and a length that no text has.
 _WINDOWS, _LONGER_THAN_ALL = ("sliding_window", "attention_chunk_size"), 2**30
+
+
 #: What is replaced, by model type.
+def _count_padding(kind):
+    """Sizes of a codec's convolutions as numbers; the library keeps them as tensors and reads them.
+
+    A sound is padded to whole frames (Défossez et al., arXiv:2210.13438; `pad_for_conv1d`).
+    """
+    modeling = importlib.import_module("transformers.models.%s.modeling_%s" % (kind, kind))
+    layer = getattr(modeling, "%sConv1d" % kind.capitalize())
+    if getattr(layer, "counts_padding", False):
+        return
+    build = layer.__init__
+
+    def built(self, *arguments, **named):
+        """Takes what the library's layer does."""
+        build(self, *arguments, **named)
+        for name in ("stride", "kernel_size", "padding_total"):
+            delattr(self, name)
+        self.stride, (size,) = self.conv.stride[0], self.conv.kernel_size
+        self.kernel_size = (size - 1) * self.conv.dilation[0] + 1
+        self.padding_total = self.kernel_size - self.stride
+
+    def missing(self, hidden_states):
+        """Numbers that the last frame lacks."""
+        length = hidden_states.shape[-1]
+        return -(length - self.kernel_size + self.padding_total) % self.stride
+
+    layer.__init__, layer._get_extra_padding_for_conv1d = built, missing
+    layer.counts_padding = True
+
+
 _FUSED = {
+    **dict.fromkeys(("encodec", "mimi"), (_count_padding,)),
     "gpt_oss": (_fuse_attention_with_sinks,),
     **dict.fromkeys(
         ("nemotron_h", "mamba2", "falcon_h1", "bamba", "granitemoehybrid", "zamba2"),
