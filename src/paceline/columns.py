@@ -21,7 +21,7 @@ def take_rows(
     """Some rows of a table, by a mask or by numbers, which may repeat.
 
     Args:
-        table: The table.
+        table: The table; columns are arrays, tuples with something for each row, or tables.
         rows: Of a table laid out in several dimensions, an index per dimension.
         alike: Fields that hold for all rows.
     """
@@ -29,9 +29,17 @@ def take_rows(
     value: Any = table
     names = [one.name for one in fields(value)]
     columns = {name: getattr(value, name) for name in names}
-    taken = {name: columns[name][index] for name in names if name not in alike}
+    taken = {name: _taken(columns[name], index) for name in names if name not in alike}
     whole: _Table = type(value)(**{**columns, **taken})
     return whole
+
+
+def _taken(column: Any, index: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[index]
+    if isinstance(column, tuple):
+        return tuple(column[row] for row in np.arange(len(column))[index].tolist())
+    return column.take(index)
 
 
 def join_tables(first: _Table, *others: _Table, axis: int = 0) -> _Table:

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import take_rows
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision, first_as_wide
 from paceline.errors import InvalidInputError
 from paceline.model.costs_table import cost_table, matmul_dtypes
@@ -166,10 +167,7 @@ class Lifetimes:
 
     def take(self, rows: IntArray) -> Lifetimes:
         """Those of some storages."""
-        return replace(
-            self, num_bytes=self.num_bytes[rows], owner=self.owner[rows], birth=self.birth[rows],
-            death=self.death[rows],
-        )  # fmt: skip
+        return take_rows(self, rows, alike=("update",))
 
     def is_resident(self) -> npt.NDArray[np.bool_]:
         """Whether it is there before and after every pass."""

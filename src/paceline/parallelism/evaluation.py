@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from paceline.columns import take_rows
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.rank_memory import Owned, RankMemory, rank_memory, splits
@@ -65,12 +65,7 @@ class WeighedStrategies:
 
     def take(self, rows: IntArray) -> WeighedStrategies:
         """Some of them, in this order."""
-        return replace(
-            self,
-            table=self.table.take(rows),
-            pipelines=self.pipelines.take(rows),
-            memory=self.memory.take(rows),
-        )
+        return take_rows(self, rows, alike=("variants", "fabric", "has_optimizer"))
 
     # What has no link takes for ever, and what is made of that is not known.
     @np.errstate(invalid="ignore")

@@ -6,10 +6,12 @@ Shapes: one element per strategy unless said otherwise; ranks padded to the long
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import take_rows
 from paceline.model.graph.block_names import is_numbered
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.collectives.communicators import communicator_bytes
@@ -99,9 +101,8 @@ class RankMemory:
 
     def take(self, rows: IntArray) -> RankMemory:
         """That of some strategies."""
-        names = [name for name in RankMemory.__slots__ if name != "owned"]
-        taken = {name: getattr(self, name)[rows] for name in names}
-        return RankMemory(**taken, owned=tuple(one.take(rows) for one in self.owned))
+        taken = take_rows(self, rows, alike=("owned",))
+        return replace(taken, owned=tuple(one.take(rows) for one in self.owned))
 
 
 def rank_memory(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from paceline.catalog.architectures import Generation
 from paceline.catalog.entities import Device
+from paceline.columns import take_rows
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision
 from paceline.model.graph.graph import FloatArray
 from paceline.shipped import shipped_rows
@@ -83,11 +84,7 @@ class DeviceTable:
 
     def take(self, numbers: npt.NDArray[np.intp]) -> DeviceTable:
         """Some of the devices, in the order of their numbers."""
-        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        for name, values in facts.items():
-            is_text = isinstance(values, tuple)
-            facts[name] = tuple(values[n] for n in numbers) if is_text else values[numbers]
-        return DeviceTable(**facts)
+        return take_rows(self, numbers)
 
     @classmethod
     def from_devices(cls, devices: Sequence[Device]) -> DeviceTable:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from paceline.columns import take_rows
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.strategy.strategy import MeshAxis, Strategy
@@ -103,9 +104,7 @@ class Cases:
 
     def take(self, rows: npt.ArrayLike) -> Cases:
         """Some rows, in this order."""
-        index = np.asarray(rows)
-        columns = ("job", "machine", "batch", "replicas", "microbatches")
-        return replace(self, **{name: getattr(self, name)[index] for name in columns})
+        return take_rows(self, rows, alike=("jobs", "machines", "wires"))
 
     def job_at(self, row: int) -> Job:
         """One row as a job."""

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.columns import join_tables, take_rows
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.belonging import home_op, parameter_of
 from paceline.model.graph.block_names import flow_of_blocks, is_numbered, own_blocks
@@ -54,11 +55,8 @@ class PassingWeights:
     @classmethod
     def joined(cls, parts: Sequence[PassingWeights]) -> PassingWeights:
         """Those of all parts; nothing of no size."""
-        columns = {
-            name: np.concatenate([getattr(one, name) for one in parts]) for name in cls.__slots__
-        }
-        is_there = (columns["num_bytes"] > 0) & (columns["death"] >= columns["birth"])
-        return cls(**{name: column[is_there] for name, column in columns.items()})
+        every = join_tables(*parts)
+        return take_rows(every, (every.num_bytes > 0) & (every.death >= every.birth))
 
     def beside(self, lived: Lifetimes, streams: Sequence[int]) -> tuple[Lifetimes, list[int]]:
         """Other storages with these, and the stream of each."""

@@ -25,7 +25,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.steps import Steps
@@ -126,12 +125,6 @@ class ServingRuns:
         first = np.minimum(room, self.concurrency)
         later = np.clip((self.concurrency - 1.0) / self.steps, 1.0, first)
         return np.asarray(1.0 / (1.0 / later + (1.0 / first - 1.0 / later) / self.rounds))
-
-    def take(self, rows: npt.ArrayLike) -> ServingRuns:
-        """The runs at these rows; rows may repeat."""
-        index = np.asarray(rows, dtype=np.int64)
-        names = ("concurrency", "input_tokens", "output_tokens", "rounds")
-        return replace(self, **{name: getattr(self, name)[index] for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

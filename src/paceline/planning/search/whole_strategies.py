@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.catalog.entities import Device
-from paceline.columns import join_tables
+from paceline.columns import join_tables, take_rows
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import IntArray
 from paceline.model.settings import read_settings
@@ -87,12 +87,7 @@ class WholeStrategies:
 
     def take(self, rows: IntArray) -> WholeStrategies:
         """Some of them, in this order."""
-        return WholeStrategies(
-            candidates=self.candidates.take(rows),
-            jobs=tuple(self.jobs[row] for row in rows.tolist()),
-            steps=self.steps.take(rows),
-            shares=tuple(self.shares[row] for row in rows.tolist()),
-        )
+        return take_rows(self, rows)
 
 
 def is_searched_whole(question: Question) -> bool:
