@@ -12,7 +12,9 @@ from paceline.model.lowering import lower
 from paceline.parallelism.fixed_strategy import stated_traits
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.step_features import StepFeatures
+from paceline.prediction.comparison import PassComparison
 from paceline.prediction.devices import DeviceTable, matrix_peaks
+from paceline.prediction.memory.remedies import MemoryRemedy
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.breakdown import PassBreakdown, break_down
 from paceline.prediction.step.roofline_position import RooflinePosition, roofline_position
@@ -39,6 +41,44 @@ def step_traits(job: Job, machine: Machine, calibration: Calibration) -> StepFea
     devices = DeviceTable.from_devices([machine.device])
     point = Points.of([job.batch], seq=seq)
     return pass_traits(first, devices, point, calibration, framework=passes.host)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A traced model, pass by pass.
+
+    Attributes:
+        model: As typed.
+        title: As printed.
+        task: ``train`` or ``infer``.
+        sample_unit: What throughput counts.
+        source: Where the architecture comes from.
+        precision: Of the passes as they are shown.
+        compiler: Likewise.
+        rewrite: Further settings of the passes as they are shown, as typed.
+        assumption: What is taken of the device's software; empty where a release runs on it.
+        memory_courses: Live bytes over each pass.
+        remedies: Rewrites of each pass that lower its peak, most first.
+        positions: Place of each pass under the roofline; empty without a device.
+        compared_with: Settings of the passes that are compared, as typed; empty if none are.
+        comparisons: Each pass against the same in those settings.
+    """
+
+    model: str
+    title: str
+    task: str
+    sample_unit: str
+    source: str
+    precision: str
+    compiler: str
+    rewrite: str
+    assumption: str
+    passes: tuple[PassBreakdown, ...]
+    memory_courses: tuple[MemoryCourse, ...]
+    remedies: tuple[tuple[MemoryRemedy, ...], ...]
+    positions: tuple[RooflinePosition, ...]
+    compared_with: str
+    comparisons: tuple[PassComparison, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

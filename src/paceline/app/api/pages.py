@@ -165,7 +165,6 @@ def find_ceilings(
 
 def _model_page(model: str, device: str, options: ModelOptions) -> Page:
     from paceline.app.api.planning import predict, trace
-    from paceline.app.requests.traces import passes_of
     from paceline.catalog.load import load_catalog
     from paceline.catalog.lookup import find_device
     from paceline.dtypes import find_precision
@@ -184,7 +183,7 @@ def _model_page(model: str, device: str, options: ModelOptions) -> Page:
     title = f"{traced.title} on {found.name}, {traced.precision} {traced.compiler}{settings}"
     return trace_page(
         title,
-        passes_of(traced, title),
+        traced,
         flop_per_s=flop_per_s,
         bytes_per_s=found.memory_bytes_per_s,
         memory_bytes=found.memory_bytes,

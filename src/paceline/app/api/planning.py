@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from paceline.app.goal_options import InquiryOptions, PlanOptions, RequestOptions
     from paceline.app.requests.mixed_devices import Beside
     from paceline.app.requests.scaling import Scaling
-    from paceline.app.requests.traces import Trace
     from paceline.deployment.files import Deployment
     from paceline.planfile import PlanFile
     from paceline.planning.forecast.grid import PredictionGrid
     from paceline.scoring.explain import RowExplanation
     from paceline.scoring.score import ScoreSummary
+    from paceline.simulation.observed import Trace
 
 _PREDICT_HELP = "paceline predict --help"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paceline.app.output import to_json
 from paceline.app.requests.plan_request import read_calibration, read_compiler
@@ -16,57 +15,12 @@ from paceline.dtypes import find_precision, read_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
-from paceline.model.live_bytes import MemoryCourse
 from paceline.model.settings import read_settings
 from paceline.planning.places.support import checked_on, configuration_on, source_words
-from paceline.prediction.comparison import PassComparison, compare_passes
+from paceline.prediction.comparison import compare_passes
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.memory.remedies import MemoryRemedy, memory_remedies
-from paceline.prediction.step.breakdown import PassBreakdown
-from paceline.prediction.step.roofline_position import RooflinePosition
-from paceline.simulation.observed import ObservedPass
-from paceline.values import dataclass
-
-if TYPE_CHECKING:
-    from paceline.reporting.screens.traces import TracedPasses
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
-    """A traced model, pass by pass.
-
-    Attributes:
-        model: As typed.
-        title: As printed.
-        task: ``train`` or ``infer``.
-        sample_unit: What throughput counts.
-        source: Where the architecture comes from.
-        precision: Of the passes as they are shown.
-        compiler: Likewise.
-        rewrite: Further settings of the passes as they are shown, as typed.
-        assumption: What is taken of the device's software; empty where a release runs on it.
-        memory_courses: Live bytes over each pass.
-        remedies: Rewrites of each pass that lower its peak, most first.
-        positions: Place of each pass under the roofline; empty without a device.
-        compared_with: Settings of the passes that are compared, as typed; empty if none are.
-        comparisons: Each pass against the same in those settings.
-    """
-
-    model: str
-    title: str
-    task: str
-    sample_unit: str
-    source: str
-    precision: str
-    compiler: str
-    rewrite: str
-    assumption: str
-    passes: tuple[PassBreakdown, ...]
-    memory_courses: tuple[MemoryCourse, ...]
-    remedies: tuple[tuple[MemoryRemedy, ...], ...]
-    positions: tuple[RooflinePosition, ...]
-    compared_with: str
-    comparisons: tuple[PassComparison, ...]
+from paceline.prediction.memory.remedies import memory_remedies
+from paceline.simulation.observed import ObservedPass, Trace
 
 
 def break_down_workload(
@@ -143,22 +97,6 @@ def break_down_workload(
         comparisons=tuple(
             compare_passes(one.whole, two.whole) for one, two in zip(shown, others, strict=False)
         ),
-    )
-
-
-def passes_of(traced: Trace, title: str) -> TracedPasses:
-    """What is printed of a trace, under that title."""
-    from paceline.reporting.screens.traces import TracedPasses
-
-    return TracedPasses(
-        title=title,
-        assumption=traced.assumption,
-        passes=traced.passes,
-        memory_courses=traced.memory_courses,
-        remedies=traced.remedies,
-        positions=traced.positions,
-        compared_with=traced.compared_with,
-        comparisons=traced.comparisons,
     )
 
 

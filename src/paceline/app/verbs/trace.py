@@ -9,7 +9,7 @@ from paceline.app.api import planning as api
 from paceline.app.command_line import Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer
-from paceline.app.requests.traces import Trace, passes_of
+from paceline.simulation.observed import Trace
 
 
 @common.answers
@@ -36,13 +36,9 @@ def trace(**asked: Any) -> Answer:
 def _answer(traced: Trace) -> Answer:
     from paceline.reporting.screens.traces import breakdown_markdown, breakdown_text
 
-    task = "training" if traced.task == "train" else "inference"
-    settings = f" · {traced.rewrite}" if traced.rewrite else ""
-    title = f"{traced.title} · {task} · {traced.precision} {traced.compiler}{settings}"
-    shown = passes_of(traced, title)
     return Answer(
         kind="trace",
         value=traced,
-        text=lambda width: breakdown_text(shown, width=width),
-        markdown=lambda: breakdown_markdown(shown),
+        text=lambda width: breakdown_text(traced, width=width),
+        markdown=lambda: breakdown_markdown(traced),
     )

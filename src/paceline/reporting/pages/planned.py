@@ -29,7 +29,8 @@ from paceline.reporting.screens.plans import (
     workload_line,
 )
 from paceline.reporting.screens.predictions import batch_table
-from paceline.reporting.screens.traces import TracedPasses, op_table, owner_table, remedy_table
+from paceline.reporting.screens.traces import op_table, owner_table, remedy_table
+from paceline.simulation.observed import Trace
 from paceline.units import (
     format_bytes,
     format_count,
@@ -101,7 +102,7 @@ def predictions_page(grid: PredictionGrid) -> Page:
 
 def trace_page(
     title: str,
-    traced: TracedPasses,
+    traced: Trace,
     *,
     flop_per_s: float,
     bytes_per_s: float,
@@ -139,9 +140,7 @@ def trace_page(
     )
 
 
-def _memory_sections(
-    traced: TracedPasses, number: int, memory_bytes: float | None
-) -> Iterator[Section]:
+def _memory_sections(traced: Trace, number: int, memory_bytes: float | None) -> Iterator[Section]:
     """The course with its owners at the peak, and what would lower it."""
     one = traced.passes[number]
     course = course_chart(traced.memory_courses[number], capacity_bytes=memory_bytes)

@@ -10,10 +10,9 @@ from paceline.model.live_bytes import MemoryCourse
 from paceline.prediction.comparison import ComparedFigure, PassComparison
 from paceline.prediction.memory.remedies import MemoryRemedy
 from paceline.prediction.step.breakdown import Limit, OpShare, OwnerBytes, PassBreakdown
-from paceline.prediction.step.roofline_position import RooflinePosition
 from paceline.reporting.tables import ABSENT, Table, cut, header, markdown_table, text_table
+from paceline.simulation.observed import Trace
 from paceline.units import format_bytes, format_count, format_duration, format_percent
-from paceline.values import dataclass
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SHORT_NAMES = {
@@ -23,38 +22,14 @@ _SHORT_NAMES = {
 _SHORT_PHASES = {"forward": "fwd", "backward": "bwd", "optimizer": "update", "recompute": "again"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedPasses:
-    """What is printed.
-
-    Attributes:
-        title: Model, task and settings.
-        assumption: What is taken of the device's software; may be empty.
-        memory_courses: Of each pass.
-        remedies: Of each pass: what would lower its peak.
-        positions: Of each pass; empty without a device.
-        compared_with: Settings of the comparison.
-        comparisons: Of each pass; empty if nothing is compared.
-    """
-
-    title: str
-    assumption: str
-    passes: Sequence[PassBreakdown]
-    memory_courses: Sequence[MemoryCourse]
-    remedies: Sequence[Sequence[MemoryRemedy]]
-    positions: Sequence[RooflinePosition]
-    compared_with: str
-    comparisons: Sequence[PassComparison]
-
-
 #: Limit of products whose rows begin anywhere, and what helps.
 _ODD: Limit = "odd width"
 _ODD_HINT = "odd width: rows of no multiple of 16 bytes; compile, or pad them (widths=padded)"
 
 
-def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
+def breakdown_text(traced: Trace, *, width: int = 100) -> str:
     """Every pass of a model as text."""
-    parts = [cut(traced.title, width), *filter(None, (traced.assumption,))]
+    parts = [cut(_title(traced), width), *filter(None, (traced.assumption,))]
     for number, one in enumerate(traced.passes):
         parts += [
             _pass_text(one, _position_line(traced, number), width),
@@ -69,9 +44,9 @@ def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
     return "\n\n".join(parts)
 
 
-def breakdown_markdown(traced: TracedPasses) -> str:
+def breakdown_markdown(traced: Trace) -> str:
     """Every pass of a model as Markdown."""
-    parts = [f"# {traced.title}", *filter(None, (traced.assumption,))]
+    parts = [f"# {_title(traced)}", *filter(None, (traced.assumption,))]
     for number, one in enumerate(traced.passes):
         course = traced.memory_courses[number]
         lines = [*_summary(one), *_position_line(traced, number), _peak_line(course)]
@@ -100,7 +75,14 @@ def course_text(course: MemoryCourse, *, width: int = 100) -> str:
     ))  # fmt: skip
 
 
-def _against(traced: TracedPasses) -> str:
+def _title(traced: Trace) -> str:
+    """Model, task and settings."""
+    task = "training" if traced.task == "train" else "inference"
+    settings = f" · {traced.rewrite}" if traced.rewrite else ""
+    return f"{traced.title} · {task} · {traced.precision} {traced.compiler}{settings}"
+
+
+def _against(traced: Trace) -> str:
     return f"the same with {traced.compared_with}"
 
 
@@ -138,7 +120,7 @@ def _peak_line(course: MemoryCourse) -> str:
     )
 
 
-def _position_line(traced: TracedPasses, number: int) -> list[str]:
+def _position_line(traced: Trace, number: int) -> list[str]:
     """How near the pass comes to what the device could do; nothing without a device."""
     if not traced.positions:
         return []
