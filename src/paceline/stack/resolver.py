@@ -29,38 +29,21 @@ _EASIEST_FIRST = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Combination:
-    """Software that works together on the machine that was described.
+class Combination(Build):
+    """A build with what it works with on the machine that was described.
+
+    Its ``pythons`` are those that work, newest first.
 
     Attributes:
-        framework: Framework, or ``cuda`` for the toolkit alone.
-        tag: The publisher's short name of the build.
-        platform: ``cuda``, ``rocm``, ``cpu``, ….
-        platform_version: Toolkit release; None where there is none.
-        pythons: Python minor versions that work, newest first; empty if Python does not matter.
         min_driver: Oldest driver that runs it; None where it does not apply.
         below_driver: First driver branch that no longer drives the device; None if none is known.
-        status: ``stable`` or ``experimental``, as its publisher says.
         runs_by: How its code reaches the device: ``binary``, ``ptx`` (translated at first run),
             ``target``, or empty where nothing is known or needed.
-        cudnn: cuDNN that it carries or asks for; empty where none is stated.
-        companions: Releases of the libraries that belong to it.
-        source: Where the build was read.
     """
 
-    framework: str
-    release: str
-    tag: str
-    platform: str
-    platform_version: str | None
-    pythons: tuple[str, ...]
     min_driver: str | None
     below_driver: str | None
-    status: str
     runs_by: str
-    cudnn: str
-    companions: tuple[tuple[str, str], ...]
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,20 +186,12 @@ def _candidates(facts: Facts, tables: Tables) -> Iterable[Build]:
 
 
 def _combination(build: Build, judgement: Judgement) -> Combination:
+    of_build = {field.name: getattr(build, field.name) for field in fields(Build)}
     return Combination(
-        framework=build.framework,
-        release=build.release,
-        tag=build.tag,
-        platform=build.platform,
-        platform_version=build.platform_version,
-        pythons=tuple(reversed(judgement.pythons)),
+        **(of_build | {"pythons": tuple(reversed(judgement.pythons))}),
         min_driver=judgement.min_driver,
         below_driver=judgement.below_driver,
-        status=build.status,
         runs_by=judgement.runs_by,
-        cudnn=build.cudnn,
-        companions=build.companions,
-        source=build.source,
     )
 
 
