@@ -18,7 +18,7 @@ from paceline.errors import MissingFactError, PacelineError
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes, quantile_bytes
 from paceline.planfile import Interval
-from paceline.prediction.prediction import Bound
+from paceline.prediction.prediction import Bound, Figures
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.values import dataclass
 
@@ -27,19 +27,16 @@ _COMMUNICATION_BOUND_FRAC = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Steps:
+class Steps(Figures):
     """One optimizer step, one batch of inference, or one batch of answers, per row.
+
+    Its `Figures` are those of one microbatch on one rank; the peak of memory and ``log_sigma`` are
+    the step's.
 
     Attributes:
         step_low_s: Lower end of the 80 % interval of ``step_s``.
         step_s: Median time.
         step_high_s: Upper end.
-        device_s: Busy time of a device in one microbatch.
-        host_s: What the host needs to dispatch one.
-        wait_s: What is lost in one because the host waits for the device.
-        backward_s: Backward of one microbatch, which communication can hide behind.
-        compute_bound_s: Of ``device_s``, in ops bound by arithmetic.
-        roofline_s: Plain roofline of one microbatch, for comparison.
         exposed_s: Of ``step_s``, communication that nothing hides, and what a host with the
             optimizer adds.
         communication_s: All of the step's communication between replicas, hidden or not.
@@ -55,35 +52,19 @@ class Steps:
         prompt_exchange_s: What ranks exchange in reading one prompt; zero without others.
         token_exchange_s: In a step that writes a token for every request, waiting included.
         prompt_joint_s: Of ``prompt_s``, what ranks with requests of their own do for all of them.
-        flop: Of the model, in one microbatch on one rank; what is recomputed is not counted twice.
-        energy_j: Of one device over one microbatch, or one batch of inference.
-        power_w: Mean power of a device.
-        memory_low_bytes: Peak of the fullest rank's process, lower end of its 80 % interval.
-        memory_mid_bytes: Median.
-        memory_high_bytes: The bound that holds at a chance of 95 %.
-        communicator_bytes: Of it, what collectives hold beside the allocator; NaN without.
+        communicator_bytes: Of the peak, what collectives hold beside the allocator; NaN without.
         last_memory_frac: Of live bytes on the fullest rank, what the last stage has; NaN without.
         parameter_bytes: Of it, parameters as a rank keeps them.
         optimizer_state_bytes: Of it, optimizer state with master weights.
         adapter_bytes: Of it, one adapter of those that an engine holds; zero without.
-        log_sigma: Standard deviation of log step time.
-        device_log_sigma: Of what a device computes of it.
-        sharing_log_sigma: Of what ranks of one machine share.
-        bound: ``Bound`` code of one microbatch, int8.
-        knowledge: ``Coverage`` code of the device, int8.
+        device_log_sigma: Of ``log_sigma``, what comes of what a device computes.
+        sharing_log_sigma: What comes of what ranks of one machine share.
         reasons: Why a row has no figure; None where it has.
     """
 
     step_low_s: FloatArray
     step_s: FloatArray
     step_high_s: FloatArray
-    device_s: FloatArray
-    host_s: FloatArray
-    wait_s: FloatArray
-    backward_s: FloatArray
-    update_s: FloatArray
-    compute_bound_s: FloatArray
-    roofline_s: FloatArray
     exposed_s: FloatArray
     communication_s: FloatArray
     tensor_s: FloatArray
@@ -97,22 +78,13 @@ class Steps:
     prompt_exchange_s: FloatArray
     token_exchange_s: FloatArray
     prompt_joint_s: FloatArray
-    flop: FloatArray
-    energy_j: FloatArray
-    power_w: FloatArray
-    memory_low_bytes: FloatArray
-    memory_mid_bytes: FloatArray
-    memory_high_bytes: FloatArray
     communicator_bytes: FloatArray
     last_memory_frac: FloatArray
     parameter_bytes: FloatArray
     optimizer_state_bytes: FloatArray
     adapter_bytes: FloatArray
-    log_sigma: FloatArray
     device_log_sigma: FloatArray
     sharing_log_sigma: FloatArray
-    bound: npt.NDArray[np.int8]
-    knowledge: npt.NDArray[np.int8]
     reasons: npt.NDArray[np.object_]
 
     def __len__(self) -> int:

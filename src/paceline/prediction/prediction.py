@@ -53,45 +53,36 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PassPrediction:
-    """One pass on one device each, for all devices × points. Shapes are (num_devices, num_points).
+class Figures:
+    """What is told of a pass on a device, and of one microbatch of a step, in a table's shape.
 
     Attributes:
-        low_s: Lower end of the 80 % interval of step time.
-        mid_s: Median of step time.
-        high_s: Upper end of the 80 % interval.
         device_s: Busy time of the device.
-        host_s: Time the host needs to dispatch the step.
-        wait_s: Of ``mid_s``, what is lost because the host waits for the device within the step.
-        num_waits: How often it does.
+        host_s: Time the host needs to dispatch it.
+        wait_s: What is lost in it because the host waits for the device.
         backward_s: Of ``device_s``, the backward part (what communication can hide behind).
-        update_s: What the optimizer's update adds to the step, by its kernels or by their dispatch
+        update_s: What the optimizer's update adds to a step, by its kernels or by their dispatch
             (what accumulation does once).
-        compute_bound_s: Of ``device_s``, time in ops whose binding limit is arithmetic.
-        bandwidth_bound_s: Of ``device_s``, time in ops bound by device memory.
+        compute_bound_s: Of ``device_s``, in ops whose binding limit is arithmetic.
         roofline_s: Plain roofline, for comparison.
-        flop: FLOP of the pass, (num_points,).
-        memory_low_bytes: Peak device memory of the process, lower end of the 80 % interval.
-        memory_mid_bytes: Peak device memory of the process, median.
+        flop: Of the model; what is recomputed is not counted twice.
+        memory_low_bytes: Peak of the process (of several ranks the fullest), lower end of its 80 %
+            interval.
+        memory_mid_bytes: Median.
         memory_high_bytes: The bound that holds at a chance of 95 %.
-        energy_j: Energy of the device over the step.
+        energy_j: Of one device over it, or over one batch of inference.
         power_w: Mean power of the device.
         bound: ``Bound`` code, int8.
-        knowledge: ``Coverage`` code per device, int8 (num_devices,).
-        log_sigma: Standard deviation of log step time behind the interval.
+        knowledge: ``Coverage`` code of the device, int8.
+        log_sigma: Standard deviation of log step time.
     """
 
-    low_s: FloatArray
-    mid_s: FloatArray
-    high_s: FloatArray
     device_s: FloatArray
     host_s: FloatArray
     wait_s: FloatArray
-    num_waits: FloatArray
     backward_s: FloatArray
     update_s: FloatArray
     compute_bound_s: FloatArray
-    bandwidth_bound_s: FloatArray
     roofline_s: FloatArray
     flop: FloatArray
     memory_low_bytes: FloatArray
@@ -102,6 +93,28 @@ class PassPrediction:
     bound: npt.NDArray[np.int8]
     knowledge: npt.NDArray[np.int8]
     log_sigma: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PassPrediction(Figures):
+    """One pass on one device each, for all devices × points.
+
+    Shapes are (num_devices, num_points), but for ``flop`` (num_points,) and ``knowledge``
+    (num_devices,).
+
+    Attributes:
+        low_s: Lower end of the 80 % interval of step time.
+        mid_s: Median of step time.
+        high_s: Upper end of the 80 % interval.
+        num_waits: How often the host waits for the device within it.
+        bandwidth_bound_s: Of ``device_s``, time in ops bound by device memory.
+    """
+
+    low_s: FloatArray
+    mid_s: FloatArray
+    high_s: FloatArray
+    num_waits: FloatArray
+    bandwidth_bound_s: FloatArray
 
     def at(self, points: npt.ArrayLike) -> PassPrediction:
         """The prediction at some of its points, in this order; points may repeat."""
