@@ -6,7 +6,7 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +22,7 @@ from paceline.model.objectives import models_beside
 from paceline.parallelism.collectives.cluster import check_known
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.block_memory import (
+    BlockMemory,
     BoolArray,
 )
 from paceline.parallelism.memory.sharded_memory import PeakMoments
@@ -62,7 +63,7 @@ _Shared = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BlockCosts:
+class BlockCosts(BlockMemory):
     """One microbatch on one rank of a tensor group, block by block.
 
     Attributes:
@@ -83,15 +84,8 @@ class BlockCosts:
         state: What the rank keeps to train them, (num_parts, 2, num_blocks): what every expert rank
             holds alike, and experts that are split between ranks.
         tied: Of it, parameters that several blocks read: every stage that does keeps them.
-        saved_bytes: Activations kept for backward, (num_points, num_blocks).
-        put_off_bytes: What gradients of weights need besides, where they are made later, same
-            shape.
         boundary_bytes: What the next block needs of this one and those before, same shape.
         handed_bytes: What this one makes that layers after it need, same shape.
-        transient_bytes: Activations alive for a moment while the block runs, in forward or
-            backward, same shape.
-        adding_bytes: The same with gradients that are made before they are added to the sum.
-        largest_bytes: The largest single tensor of the block that comes and goes, same shape.
         moments: Live bytes of a rank that runs all blocks once, from which gradients come one by
             one, at the moments that can be its peak.
         moment_block: Block of each of them, (num_moments,).
@@ -112,13 +106,8 @@ class BlockCosts:
     update_bytes_per_s: float
     state: TrainingState
     tied: TiedState
-    saved_bytes: FloatArray
-    put_off_bytes: FloatArray
     boundary_bytes: FloatArray
     handed_bytes: FloatArray
-    transient_bytes: FloatArray
-    adding_bytes: FloatArray
-    largest_bytes: FloatArray
     moments: PeakMoments
     moment_block: IntArray
     num_allocations: FloatArray
@@ -231,11 +220,12 @@ def _costs(
 ) -> BlockCosts:  # fmt: skip
     """What ranks run with what they tell each other."""
     calls = _shared_s(work, ops.device_s, configuration, group, copied_bytes_per_s)
-    times, memory, layers = _block_times(work, ops, calls, group), work.memory, work.layers
+    times, layers = _block_times(work, ops, calls, group), work.layers
     every, tied = layers.of_block, work.tied
     moment = work.lowered.memory.op
     is_last = np.maximum.accumulate(np.diff(moment, prepend=0) < 0)
     return BlockCosts(
+        **{one.name: getattr(work.memory, one.name)[:, every] for one in fields(BlockMemory)},
         names=layers.whole_names,
         points=work.points,
         forward_s=times.forward.device_s[:, every],
@@ -253,13 +243,8 @@ def _costs(
             reads=tied.reads[:, every],
             home=layers.in_whole(tied.home, is_last=np.zeros(len(tied.home), dtype=np.bool_)),
         ),
-        saved_bytes=memory.saved_bytes[:, every],
-        put_off_bytes=memory.put_off_bytes[:, every],
         boundary_bytes=work.boundaries[0][:, every],
         handed_bytes=work.boundaries[1][:, every],
-        transient_bytes=memory.transient_bytes[:, every],
-        adding_bytes=memory.adding_bytes[:, every],
-        largest_bytes=memory.largest_bytes[:, every],
         moments=work.moments,
         moment_block=layers.in_whole(work.block[moment], is_last=is_last),
         num_allocations=live_at_peak(work.lowered.memory, work.points)[1],
