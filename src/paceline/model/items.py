@@ -210,7 +210,16 @@ def _served(workload: Workload, stated: StatedItem, draft: Workload | None) -> W
 
 def denoises(workload: Workload) -> bool:
     """Whether an item of inference is several steps of a denoiser."""
-    row = _row(workload.name, "") if workload.task == "infer" else None
+    return workload.task == "infer" and is_denoiser(workload.name)
+
+
+def is_denoiser(name: str) -> bool:
+    """Whether a model, by its name in the catalogue, makes an item in several steps of denoising.
+
+    >>> is_denoiser("published_images:flux1"), is_denoiser("resnet50")
+    (True, False)
+    """
+    row = _row(name, "")
     return row is not None and bool(row["steps"])
 
 

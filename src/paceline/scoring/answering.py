@@ -21,11 +21,12 @@ from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer
 from paceline.scoring.assumed import Assumed, note_of, widening
 from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory, shown_memory
-from paceline.scoring.jobs import Cell, RowJob, row_job, with_items
+from paceline.scoring.jobs import Cell, RowJob, row_job, with_items, with_requests
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.units import items_to_unit, units_of_time
 from paceline.scoring.rows import Row
 from paceline.scoring.services.answering import answer_services, is_service
+from paceline.scoring.sharing import as_shared
 from paceline.scoring.workloads import WorkloadKey, cached_workload, with_item
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
@@ -141,6 +142,8 @@ def asked_of(
     try:
         if math.isnan(cell.reading.batch_per_gpu) and not cell.row.strategy:
             cell = _filled(cell, workload, catalog, calibration)
+        cell = as_shared(cell, workload, catalog, calibration)
+        cell = with_requests(cell, workload)
         return cell, row_job(cell, with_item(workload, cell.row.item), catalog)
     except (UnresolvedRowError, PacelineError) as error:
         return str(error)

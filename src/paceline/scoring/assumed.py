@@ -12,7 +12,9 @@ from typing import Literal
 
 from paceline.scoring.tables import read_table
 
-Assumed = Literal["framework", "batch", "network", "strategy", "tokens", "trainer", "power-mode"]
+Assumed = Literal[
+    "framework", "batch", "network", "strategy", "tokens", "trainer", "power-mode", "requests"
+]
 
 
 def widening(assumed: Iterable[Assumed]) -> float:

@@ -24,9 +24,9 @@ from paceline.scoring.naming.recipes import (
     recipe_of,
     strategy_of,
 )
-from paceline.scoring.naming.serving import profile_of
+from paceline.scoring.naming.serving import Requests, profile_of
 from paceline.scoring.naming.stated_degrees import are_independent, sharding_of, stated_degrees
-from paceline.scoring.readings import ENGINES, Reading
+from paceline.scoring.readings import ENGINES, Reading, leaving_open
 from paceline.scoring.rows import Row
 from paceline.simulation.job import OF_REPLICAS, Habit, Job
 from paceline.simulation.machine import Machine
@@ -104,6 +104,23 @@ def with_items(cells: Sequence[Cell], workload: Workload) -> list[tuple[Cell, Wo
         whole = replace(cell, reading=replace(cell.reading, num_passes=1.0))
         found.append((whole, items[passes]))
     return found
+
+
+def with_requests(cell: Cell, workload: Workload) -> Cell:
+    """The row with requests of usual length, where an engine answers and it states none.
+
+    How many prompts an engine reads between two tokens depends on them.
+    """
+    reading = cell.reading
+    serves = reading.task == "infer" and reading.framework == ENGINES and not workload.encodes
+    if not (serves and workload.generates) or reading.requests is not None:
+        return cell
+    usual = Requests(
+        input_tokens=round(cell.row.seq or workload.usual_prompt_tokens),
+        output_tokens=workload.usual_output_tokens,
+    )
+    reading = leaving_open(reading, "requests")
+    return replace(cell, reading=replace(reading, requests=usual, seq=usual.mean_context))
 
 
 def _beams(cell: Cell) -> int:
@@ -251,19 +268,12 @@ def _split(
 def _job(
     cell: Cell, workload: Workload, strategy: Strategy, batch: float, habits: tuple[Habit, ...] = ()
 ) -> Job:
-    """Of a generation, the token after so many: what tables time.
-
-    Raises:
-        UnresolvedRowError: An engine generates, and the row does not say for which requests:
-            how many prompts it reads meanwhile is then not known.
-    """
+    """Of a generation, the token after so many: what tables time."""
     reading = cell.reading
     seq = padded_length(reading.seq or workload.default_seq, strategy)
     generates = any(one.name == "decode" for one in workload.passes)
     if workload.encodes:
         return _answered(cell, workload, strategy, batch)
-    if generates and reading.framework == ENGINES and reading.requests is None:
-        raise UnresolvedRowError("an engine serves, and its requests are not stated (ISL, OSL)")
     return Job(
         workload=workload,
         configuration=reading.configuration,

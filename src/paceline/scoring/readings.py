@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from paceline.catalog.entities import Device
 from paceline.model.graph.costs import AttentionKernels, Checkpointing, Compiler, Configuration
 from paceline.model.graph.workload import Task
+from paceline.model.items import is_denoiser
 from paceline.model.names.lookup import hub_entry_of
 from paceline.model.settings import read_settings
 from paceline.parallelism.split import SplitShape
@@ -24,12 +25,12 @@ from paceline.scoring.naming.software import inference_format_of, optimizer_kern
 from paceline.scoring.naming.stated_lengths import decoding_steps
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import fitting_lines, read_table
-from paceline.stack.engines import USUAL_LOOP
+from paceline.stack.engines import USUAL_LOOP, find_engine, runs_models
 from paceline.stack.releases import shipped_release_dates
 from paceline.stack.trainers import builds_hub_models
 from paceline.values import dataclass
 
-__all__ = ["ENGINES", "Reading", "UnresolvedRowError", "on_device", "read_job"]
+__all__ = ["ENGINES", "Reading", "UnresolvedRowError", "leaving_open", "on_device", "read_job"]
 
 #: Releases of PyTorch before this one had no fused attention.
 _FUSED_ATTENTION_SINCE = 2.0
@@ -169,7 +170,7 @@ def read_job(row: Row) -> Reading:
         batch_per_gpu=batch,
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,
-        num_passes=decoding_steps(model.entry, row.framework, batch, model.num_passes),
+        num_passes=_passes(model, row, task, batch),
         log_level=float(framework["log_level"] or 0.0),
         log_sigma=math.hypot(model.log_sigma, widening(assumed)),
         framework_log_sigma=float(framework["log_sigma"] or 0.0),
@@ -205,18 +206,24 @@ def _context(requests: Requests | None) -> int | None:
 _WIDENED = {"fp8": "int8", "nvfp4": "int4"}
 
 
+def _passes(model: PublishedModel, row: Row, task: Task, batch: float) -> float:
+    """Passes of an item. Training of a denoiser takes one, of a step that it draws."""
+    if task == "train" and is_denoiser(model.entry):
+        return 1.0
+    return decoding_steps(model.entry, row.framework, batch, model.num_passes)
+
+
 def on_device(job: Reading, device: Device) -> Reading:
     """The job as frameworks run it there: TF32 is plain FP32 where no unit has it.
 
     Inference in FP16 runs in the other format of 16 bits where units have that alone. Engines keep
     narrow weights where no unit multiplies them, and widen them on the way. Modules for
-    the edge have power modes, and rows do not say which was set.
+    the edge have power modes, and rows do not say which was set. PyTorch without a release is no
+    older than the device. What is neither a GPU nor a CPU runs whole graphs.
     """
     if device.device_class == "edge":
-        left_open: tuple[Assumed, ...] = ("power-mode",)
-        log_sigma = math.hypot(job.log_sigma, widening(left_open))
-        note = "; ".join(filter(None, (job.note, note_of(left_open))))
-        job = replace(job, log_sigma=log_sigma, note=note)
+        job = leaving_open(job, "power-mode")
+    job = _in_graphs(_no_older_than(job, device), device)
     peaks = device.peak_flop_per_s
     instead = {"tf32": "fp32"}
     if job.task == "infer" and "bf16" in peaks:
@@ -229,8 +236,40 @@ def on_device(job: Reading, device: Device) -> Reading:
     return replace(job, configuration=replace(job.configuration, precision=instead[precision]))
 
 
+def leaving_open(job: Reading, *what: Assumed) -> Reading:
+    """The job with what its row does not say: in its note, and in the width of its interval."""
+    note = "; ".join(filter(None, (job.note, note_of(what))))
+    return replace(job, log_sigma=math.hypot(job.log_sigma, widening(what)), note=note)
+
+
+def _no_older_than(job: Reading, device: Device) -> Reading:
+    """The job with fused attention, where its device came out after PyTorch had that."""
+    how = job.configuration
+    is_undated = job.framework == USUAL_LOOP and how.attention == "math" and not how.libraries
+    if not is_undated or (device.year or 0) < int(_fused_attention_year()):
+        return job
+    return replace(job, configuration=replace(how, attention="flash-2"))
+
+
+def _in_graphs(job: Reading, device: Device) -> Reading:
+    """The job compiled where nothing launches op by op: on TPUs, Gaudi and Trainium."""
+    how = job.configuration
+    if device.kind in ("gpu", "cpu"):
+        return job
+    return replace(job, configuration=replace(how, compiler="xla"))
+
+
+@cache
+def _fused_attention_year() -> float:
+    return shipped_release_dates().years[f"torch=={_FUSED_ATTENTION_SINCE}"]
+
+
 def _framework(row: Row) -> dict[str, str] | None:
-    return _framework_line(row.framework, row.task, row.flags)
+    """The line for what a row names, else for the nearest to it that has one."""
+    found = _framework_line(row.framework, row.task, row.flags)
+    if found or not row.framework.strip() or not runs_models(row.framework):
+        return found
+    return _framework_line(find_engine(row.framework).name, row.task, row.flags)
 
 
 @lru_cache(maxsize=8192)
@@ -344,7 +383,17 @@ def _has_fused_attention(row: Row) -> bool:
         return float(match.group(1).split(".")[0]) >= _FUSED_ATTENTION_SINCE
     if row.trainer == "transformers" or builds_hub_models(row.framework):
         return not _TRANSFORMERS_OF_OLD.search(row.framework)
-    return bool(re.search(_FUSES_ATTENTION, row.framework, re.IGNORECASE))
+    if re.search(_FUSES_ATTENTION, row.framework, re.IGNORECASE):
+        return True
+    is_undated = not shipped_release_dates().named_in(row.framework)
+    return is_undated and row.trainer not in _WRITES_OUT and _is_young_model(row.model)
+
+
+@lru_cache(maxsize=8192)
+def _is_young_model(name: str) -> bool:
+    """Whether a model came out after PyTorch had fused attention, which it then ran with."""
+    lines = fitting_lines("young_models.csv", {"pattern": name.strip()})
+    return any(float(line["since"]) >= _fused_attention_year() for line in lines)
 
 
 def _optimizer(row: Row, task: Task) -> str | None:

@@ -8,6 +8,7 @@ source of a row adds to every step.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,6 +49,10 @@ _GPU_COUNT = re.compile(
 #: Sizes as people write them beside the bare number.
 _GIGABYTES = re.compile(r"(.*\d)\s*gi?b", re.IGNORECASE)
 _SQUARE = re.compile(r"(\d+)\s*[x×]\s*\1", re.IGNORECASE)
+_SIDES = re.compile(r"(\d+)\s*[x×]\s*(\d+)", re.IGNORECASE)
+_NAMED_SIDES = re.compile(r"[ _-]\d{3,4}[x×]\d{3,4}$", re.IGNORECASE)
+#: Strides of backbones: sides that are a multiple of it are what all networks take.
+_GRID = 32
 _SPELLED = {"gpu_mem_gb": _GIGABYTES, "img_size": _SQUARE}
 _NUMBERS = (
     "gpu_mem_gb", "n_gpus", "n_nodes", "batch_per_gpu", "global_batch", "grad_accum", "seq_len",
@@ -194,7 +199,8 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         return (values.get(name) or "").strip()
 
     task, note = _task(text("task"))
-    numbers, damage = _numbers({name: text(name) for name in _NUMBERS})
+    side, taken = _side(text("img_size"), text("model"))
+    numbers, damage = _numbers({name: text(name) for name in _NUMBERS} | {"img_size": side})
     parameters_m = numbers["params_m"]
     return Row(
         model=text("model"),
@@ -224,7 +230,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         added_step_s=numbers["added_step_s"] or 0.0,
         added_item_s=numbers["added_item_s"] or 0.0,
         damage=_surplus(text(SURPLUS)) or damage or ("" if task else _NO_TASK),
-        note="; ".join(filter(None, (note, text("note")))),
+        note="; ".join(filter(None, (note, taken, text("note")))),
         scenario=text("scenario"),
         input_tokens=numbers["isl"],
         output_tokens=numbers["osl"],
@@ -256,6 +262,28 @@ def _task(text: str) -> tuple[str, str]:
         return "train", ""
     is_known = not text or _INFERENCE.search(text)
     return "infer" if text else "", "" if is_known else f"the task `{text}` is taken as inference"
+
+
+def _side(stated: str, model: str) -> tuple[str, str]:
+    """The side of pictures; of what is no square, of one of the same area, and a note on it.
+
+    A model's name may end in the size, which counts where the column is empty.
+
+    >>> _side("512x1024", "")
+    ('736', 'pictures of 512×1024 are taken as squares of 736, of about the same area')
+    >>> _side("", "PSPNet 769x769"), _side("224", "resnet50")
+    (('769x769', ''), ('224', ''))
+    """
+    if not stated and (named := _NAMED_SIDES.search(model)):
+        stated = named.group(0)[1:]
+    sides = _SIDES.fullmatch(stated)
+    if sides is None or _SQUARE.fullmatch(stated):
+        return stated, ""
+    height, width = int(sides[1]), int(sides[2])
+    side = max(round(math.sqrt(height * width) / _GRID) * _GRID, _GRID)
+    return str(side), (
+        f"pictures of {height}×{width} are taken as squares of {side}, of about the same area"
+    )
 
 
 def _surplus(text: str) -> str:

@@ -281,22 +281,28 @@ def find_engine(name: str) -> EngineProfile:
     Raises:
         UnknownNameError: No such profile, and none is known to be like it.
 
-    >>> find_engine("vLLM").name, find_engine("TRT-LLM").title
-    ('vllm', 'TensorRT-LLM')
+    >>> find_engine("vLLM").name, find_engine("TRT-LLM").title, find_engine("tensorrt_llm").name
+    ('vllm', 'TensorRT-LLM', 'trtllm')
     >>> find_engine("Ollama").name, find_engine("Ollama").stands_for
     ('llamacpp', 'Ollama')
     """
     for spelling, profile in _likely_first(name):
-        if found := spelling.fullmatch(name.strip()):
+        if found := _spelled_so(spelling, name):
             return _of_release(profile, found)
     for family, row in _families():
-        if family.fullmatch(name.strip()):
+        if _spelled_so(family, name):
             return replace(
                 engines()[row["nearest"]], stands_for=name.strip(), why=row["why"],
                 runs_on=row["runs_on"] == "yes",
             )  # fmt: skip
     known = {**engines(), **{profile.name: profile for _, profile in _added()}}
     raise UnknownNameError.from_name("framework", name, sorted(known))
+
+
+def _spelled_so(spelling: re.Pattern[str], name: str) -> re.Match[str] | None:
+    """Whether a name is of a spelling, which it may write as a Python module does."""
+    name = name.strip()
+    return spelling.fullmatch(name) or spelling.fullmatch(name.replace("_", "-"))
 
 
 @cache
@@ -335,7 +341,7 @@ def runs_models(name: str) -> bool:
     >>> runs_models("diffusers"), runs_models("torchtune")
     (True, False)
     """
-    return is_engine(name) or any(family.fullmatch(name.strip()) for family, _ in _families())
+    return is_engine(name) or any(_spelled_so(family, name) for family, _ in _families())
 
 
 def is_engine(name: str) -> bool:
@@ -344,7 +350,7 @@ def is_engine(name: str) -> bool:
     >>> is_engine("vLLM"), is_engine("torchtune")
     (True, False)
     """
-    return any(spelling.fullmatch(name.strip()) for spelling, _ in _likely_first(name))
+    return any(_spelled_so(spelling, name) for spelling, _ in _likely_first(name))
 
 
 def engine_in(text: str) -> EngineProfile | None:

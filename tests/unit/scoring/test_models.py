@@ -100,7 +100,7 @@ def test_one_name_may_mean_two_models():
     long = model("Transformer-XL", task="infer", seq_len="128")
     assert short.entry.endswith("base_640")
     assert long.entry.endswith("large_1600")
-    with pytest.raises(UnresolvedRowError, match="no known model"):
+    with pytest.raises(UnresolvedRowError, match="no single model: there are two sizes"):
         model("Transformer-XL", task="infer")
 
 

@@ -96,11 +96,25 @@ PYTORCH = {"model": "resnet50", "task": "train", "gpu": "A100", "batch_per_gpu":
         ("n_nodes", "2.5"), ("batch_per_gpu", "-64"), ("batch_per_gpu", "abc"),
         ("batch_per_gpu", "inf"), ("global_batch", "1e30"), ("grad_accum", "-4"),
         ("grad_accum", "0.5"), ("seq_len", "-512"), ("seq_len", "2k"), ("img_size", "-224"),
-        ("img_size", "224x448"), ("gpu_mem_gb", "-80"), ("params_m", "-124"),
+        ("img_size", "224x"), ("gpu_mem_gb", "-80"), ("params_m", "-124"),
     ],
 )  # fmt: skip
 def test_a_cell_that_no_job_can_have_is_no_silent_default(name: str, cell: str) -> None:
     assert parse_row(PYTORCH | {name: cell}).damage == f"`{cell}` is no {name}"
+
+
+@pytest.mark.parametrize("cell", ["512x1024", "1024 × 512"])
+def test_a_rectangle_is_a_square_of_its_area(cell: str) -> None:
+    row = parse_row(PYTORCH | {"img_size": cell})
+    assert row.image_size is not None
+    assert row.image_size**2 == pytest.approx(512 * 1024, rel=0.05)
+    assert "of about the same area" in row.note
+
+
+def test_a_model_may_be_called_by_its_size_of_pictures() -> None:
+    named = parse_row(PYTORCH | {"model": "PSPNet R-50-D8 769x769"})
+    assert named.image_size == 769
+    assert parse_row(PYTORCH | {"model": "SlowFast R50 4x16"}).image_size is None
 
 
 @pytest.mark.parametrize("cell", ["", " ", "nan", "N/A", "None", "-", "unknown"])

@@ -58,6 +58,10 @@ class UnresolvedRowError(Exception):
     """A row that cannot be predicted; the message says why. Never leaves this room."""
 
 
+#: How a word for several models is refused.
+_SEVERAL = "names no single model"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel:
     """A model as paceline knows it, with what is meant where a row is silent.
@@ -118,8 +122,25 @@ def resolve_model(row: Row) -> PublishedModel:
         found = _hub_model(shorter)
     found = found or _as_entry(row.geometry or None)
     if found is None:
-        raise UnresolvedRowError(f"no known model is called `{name}`")
+        raise UnresolvedRowError(_unknown(name))
     return _with_steps(_with_layers(found, name), row)
+
+
+def _unknown(name: str) -> str:
+    """Why a name has no model, and which ones it may mean.
+
+    >>> _unknown("ViT").partition(";")[0]
+    '`ViT` names no single model (`vit_b_16`: the base size with patches of 16'
+    """
+    plain = without_data(name)
+    try:
+        entry_of(plain)
+    except PacelineError as error:
+        told = str(error)
+        return told if _SEVERAL in told else f"no known model is called `{name}`"
+    reading = reading_of(plain).partition(" is taken as ")[2]
+    which = f"names no single model ({reading})" if reading else "is known in another size alone"
+    return f"`{name}` {which}"
 
 
 def _with_layers(found: PublishedModel, name: str) -> PublishedModel:

@@ -9,10 +9,12 @@ from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
 
 _RATE = re.compile(
-    r"(?P<what>[a-z ]+?)\s*(?:/\s*s(?:ec(?:ond)?s?)?|\bper second|(?<=f)ps)"
+    r"(?:(?:total|aggregate|overall|output)\s+)*(?P<what>[a-z ]+?)\s*"
+    r"(?:(?:/|\bper)\s*(?P<time>s(?:ec(?:ond)?s?)?|min(?:ute)?s?|h(?:(?:ou)?rs?)?|days?)\b|(?<=f)ps)"
     r"(?P<each>\s*(?:/|per)\s*(?:gpu|device|chip))?\s*(?:\(.*\))?",
     re.IGNORECASE,
 )
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME = re.compile(
     r"(?:(?P<milli>ms(?:ec)?|milliseconds?)|s|sec|seconds?)"
     r"(?:\s*(?:/|per)\s*(?:step|it|iter|iteration|batch))?",
@@ -26,7 +28,8 @@ def items_to_unit(
     """Units per batch item, and the unit; None where a row's unit cannot be derived.
 
     Args:
-        row: Its ``unit`` is what is wanted; a trailing ``/GPU`` counts one device's share.
+        row: Its ``unit`` is what is wanted, by the second, minute, hour or day; a trailing
+            ``/GPU`` counts one device's share.
         workload: Tells generation from the rest, and what has no tokens.
         seq: Tokens per item.
         units_per_item: What the model's sources count per item, if neither items nor tokens.
@@ -37,7 +40,8 @@ def items_to_unit(
     match = _RATE.fullmatch(row.unit)
     if match is None:
         return None, ""
-    share = 1.0 / row.num_devices if match["each"] else 1.0
+    share = _SECONDS[(match["time"] or "s")[0].lower()]
+    share /= row.num_devices if match["each"] else 1.0
     generates = any(one.name == "decode" for one in workload.passes)
     is_seen = workload.sample_unit == "images"
     tokens = 1.0 if generates else None if is_seen else float(seq)

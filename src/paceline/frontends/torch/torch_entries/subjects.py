@@ -351,7 +351,6 @@ def _published_subject(scheme, name, request):
     module = importlib.import_module(_PUBLISHED[scheme])
     job = build(module._MODELS[name])
     subject = job_subject(job, request)
-    subject.described = item_of(job)
     subject.taken = getattr(subject.model, "taken", subject.taken)
     return subject
 
@@ -363,8 +362,9 @@ def job_subject(job, request):
     if can:
         _resize(job, size)
     subject = subject_of(job, request)
+    subject.described = item_of(job)
     if can:
-        subject.side, subject.described = size, item_of(job)
+        subject.side = size
     return subject
 
 
