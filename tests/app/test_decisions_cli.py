@@ -142,3 +142,13 @@ def test_a_machine_that_takes_no_card_says_so(tmp_path, capsys) -> None:
     assert main(["fits", "box", "--facts", str(facts), "--device", "3090"]) == 3
     told = " ".join(capsys.readouterr().out.replace("↳", " ").split())
     assert "its 300 W supply sustains 240 W" in told
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [("--months", "-3", "months is -3"), ("--utilisation", "50%", "write 0.5")],
+)
+def test_a_figure_that_cannot_be_is_named(run, option: str, value: str, said: str) -> None:
+    outcome = run("own", "4x4090", option, value)
+    assert outcome.status == 2
+    assert said in outcome.err

@@ -306,4 +306,6 @@ def _unusable(error: click.ClickException, path: str) -> InvalidInputError:
     if thousands := re.search(r"'(\d{1,6})k' is not a whole number", text):
         number = int(thousands[1])
         hint = f"write {1024 * number} or {1000 * number}; {hint}"
+    if percent := re.search(r"'(\d+(?:\.\d+)?) ?%' is not a number", text):
+        hint = f"write {float(percent[1]) / 100:g}; {hint}"
     return InvalidInputError(text[:1].lower() + text[1:], hint=hint)

@@ -274,3 +274,12 @@ def test_a_repository_is_the_same_with_the_scheme_of_its_hub(name):
 @pytest.mark.parametrize("name", ["hf:bert", "hf:BertModel", "hf:no/config.json", "hf:llama"])
 def test_classes_types_and_files_of_transformers_are_themselves(name):
     assert entry_of(name) == name
+
+
+@pytest.mark.parametrize("name", ["note.txt", "picture.png", "folder"])
+def test_a_path_that_holds_no_model_is_said_to_hold_none(name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(b"x") if "." in name else path.mkdir()
+    with pytest.raises(UnknownNameError, match="holds no model") as raised:
+        entry_of(str(path))
+    assert ".onnx" in raised.value.hint

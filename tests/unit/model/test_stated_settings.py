@@ -120,3 +120,19 @@ def test_a_part_without_its_type_is_named(tmp_path: Path) -> None:
     error = refused({"model_type": "rt_detr", **parts}, tmp_path)
     assert error is not None
     assert "`model_type` in its backbone_config" in error.hint.replace("`backbone", "backbone")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num_hidden_layers": -2}, "`num_hidden_layers` is -2"),
+        ({"num_hidden_layers": 10**6}, "`num_hidden_layers` is 1000000, not 0 to 4096"),
+        ({"text_config": {"hidden_size": -1}}, "`text_config.hidden_size` is -1"),
+    ],
+)
+def test_a_count_that_no_model_has_is_refused_at_once(
+    settings: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    error = refused({"model_type": "llama", **settings}, tmp_path)
+    assert error is not None
+    assert said in str(error)

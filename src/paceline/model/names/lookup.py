@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
@@ -278,6 +279,8 @@ def _unknown(typed: str) -> UnknownNameError:
     """
     if typed.endswith(_FILE_ENDINGS):
         return _no_model_file(typed)
+    if is_file(Path(typed)) or (os.sep in typed and os.path.isdir(typed)):
+        return UnknownNameError(f"`{typed}` holds no model that is read", hint=_PATHS)
     bare, zoo = without_owner(typed), names_of("zoo").written
     begun = _begun(bare)
     if begun:
@@ -288,6 +291,13 @@ def _unknown(typed: str) -> UnknownNameError:
     known = (*zoo, *names_of("hub").written, *names_of("published").written)
     error = UnknownNameError.from_name("model", bare, known, command="paceline models")
     return UnknownNameError(f"no model named `{typed}`", hint=f"{error.hint}; {_OTHER_WAYS}")
+
+
+#: What a path of a model may be.
+_PATHS = (
+    "a model is read from a file that ends in .npz, .onnx, .pt2, .keras, .gguf or .prototxt, a "
+    "config.json, or a folder that holds one or a saved_model.pb"
+)
 
 
 def _no_model_file(typed: str) -> UnknownNameError:

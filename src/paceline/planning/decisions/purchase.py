@@ -162,12 +162,15 @@ class _PurchaseFile:
 
 
 def _check(name: str, purchase: Purchase) -> None:
-    positive = (
-        purchase.busy_power_w, purchase.months, purchase.rented_machines, purchase.num_systems
-    )  # fmt: skip
-    if min(positive) <= 0 or not 0 < purchase.utilisation_frac <= 1:
+    positive = ("busy_power_w", "months", "rented_machines", "num_systems")
+    for figure in positive:
+        if (value := getattr(purchase, figure)) <= 0:
+            raise InvalidInputError(
+                f"`{name}`: {figure} is {value:g}", hint=f"{figure} must be above zero"
+            )
+    if not 0 < purchase.utilisation_frac <= 1:
         raise InvalidInputError(
-            f"`{name}`: power, months and machines must be above zero, utilisation within 0 and 1",
+            f"`{name}`: utilisation_frac is {purchase.utilisation_frac:g}, not within 0 and 1",
             hint="utilisation_frac = 0.5 means: half of all hours",
         )
     if not purchase.system and purchase.price_usd is None:

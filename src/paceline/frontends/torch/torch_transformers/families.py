@@ -227,6 +227,7 @@ def _find(text):
 
 def _from_settings(transformers, stated_settings):
     """(model class, config, the settings) of what a config.json states."""
+    stated.check_counts(stated_settings)
     settings = dict(stated_settings)
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str):

@@ -26,6 +26,11 @@ _OWN_CODE = (
     "it decides by values there, which a trace has not: name a function that builds the model and "
     "a step without that, `paceline trace MODULE:FUNCTION`"
 )
+#: Settings that count, and of them those that count layers, each of which is built.
+_COUNT = re.compile(r"^(num_\w+|n_\w+|\w*(layers|hidden_size|intermediate_size|vocab_size))$")
+_LAYERS = re.compile(r"^(n_layers?|\w*_layers)$")
+#: More layers than any model of the library has; a million would be built for hours.
+_MOST_LAYERS = 4_096
 #: Most settings that a hint names.
 _MOST_NAMED = 6
 
@@ -87,6 +92,18 @@ def resized(settings, sizes):
     outer = {key: value for key, value in sizes.items() if key not in text_model}
     nested = {"text_config": {**text_model, **inner}} if inner else {}
     return {**settings, **outer, **nested}
+
+
+def check_counts(settings, path=""):
+    """Whether settings count nothing below zero, and no more layers than any model has."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            check_counts(value, "%s%s." % (path, name))
+        elif type(value) is int and _COUNT.match(name):
+            most = _MOST_LAYERS if _LAYERS.match(name) else value
+            if not 0 <= value <= most:
+                said = "`%s%s` is %d, not 0 to %s" % (path, name, value, max(most, 0) or "more")
+                raise RequestError("bad-config", said)
 
 
 def give_tokens(config):
