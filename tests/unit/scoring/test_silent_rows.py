@@ -99,3 +99,15 @@ def test_a_name_of_several_says_which(name, says):
     reason = answer(model=name).reason
     assert "names no single model" in reason
     assert says in reason or "does not ship" in reason
+
+
+@pytest.mark.parametrize("column", ["isl", "osl"])
+def test_no_tokens_are_one(column):
+    """Tables of local engines write 0 tokens read for what writes alone."""
+    served = {
+        "task": "infer", "framework": "llama.cpp", "scenario": "single stream", "isl": "512",
+        "osl": "128", "concurrency": "1",
+    }  # fmt: skip
+    none, one = (answer(**(served | {column: said})) for said in ("0", "1"))
+    assert none.throughput_mid is not None
+    assert none == one

@@ -37,13 +37,13 @@ class Requests:
 
 
 def requests_of(row: Row) -> Requests | None:
-    """Lengths as the row or its flags state them; None if they do not.
+    """Lengths as the row or its flags state them, one token where none is; None if they do not.
 
     >>> from paceline.scoring.rows import parse_row
     >>> requests_of(parse_row({"model": "m", "gpu": "g", "compiler_flags": "ISL=1000; OSL=200"}))
     Requests(input_tokens=1000, output_tokens=200)
     """
-    if row.input_tokens and row.output_tokens:
+    if row.input_tokens is not None and row.output_tokens is not None:
         return Requests(
             input_tokens=max(round(row.input_tokens), 1),
             output_tokens=max(round(row.output_tokens), 1),

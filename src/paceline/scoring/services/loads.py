@@ -94,7 +94,7 @@ def _scenario(row: Row) -> Scenario:
 
 
 def _lengths(row: Row) -> tuple[Lengths, Lengths]:
-    if not row.input_tokens or not row.output_tokens:
+    if row.input_tokens is None or row.output_tokens is None:
         raise UnresolvedRowError("an engine serves, and its requests are not stated (ISL, OSL)")
     stated = (row.input_tokens, row.output_tokens)
     varies = not all(float(mean).is_integer() for mean in stated)
