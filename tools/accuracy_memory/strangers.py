@@ -57,6 +57,7 @@ _SAID_DECIMAL = "1e9 bytes"
 _THOUSAND_MIB = r"MB(?: as printed)? ?/ ?1000"
 #: What rows may be off by before they count as far off, and what is asked of language models.
 _FAR, _ASKED_MEDIAN, _ASKED_P90 = 0.25, 0.08, 0.25
+_NOT_ASKED = "Tables of denoisers, clips and detection were not asked in this run."
 _CAUSES = Path(__file__).with_name("strangers_causes.md")
 _HEADING = """# Strangers: how far a newcomer may trust the rest
 
@@ -100,10 +101,10 @@ def page_lines(rows: pd.DataFrame, pictures: pd.DataFrame | None, *, as_of: str)
     yield from ("", "## Language models", "", *summary_lines(rows), "", *memory_lines(rows))
     yield from ("", "By how well the figure is known:", "", *known_lines(rows))
     yield from ("", _CAUSES.read_text(encoding="utf-8").rstrip(), "")
-    if pictures is not None:
-        yield from ("## Pictures, clips and detection", "", *memory_lines(pictures), "")
+    yield from ("## Pictures, clips and detection", "")
+    yield from ([_NOT_ASKED] if pictures is None else memory_lines(pictures))
     every = rows if pictures is None else pd.concat([rows, pictures], ignore_index=True)
-    yield from ("## Widths", "", "How much peaks spread, each source counted once:", "")
+    yield from ("", "## Widths", "", "How much peaks spread, each source counted once:", "")
     yield from (*spread_lines(rows), "", "## Does it fit?", "", *fits_lines(every), "")
     yield "By the chance that the predicted peak stays below the memory of its device:"
     yield from ("", *reliability_lines(every), "", "## Unanswered", "", *reason_lines(every))
