@@ -1,7 +1,7 @@
 """How far a newcomer may trust the rest: error and coverage per left-out source, on one page.
 
 PYTHONPATH=tools python -m accuracy_memory.strangers ROWS.csv ANSWERS.csv --pictures ROWS ANSWERS
-    --as-of "2026-11-29, 880d33c8" --out benchmarks/strangers.md
+    --as-of "2026-11-29, commit 880d33c8" --out benchmarks/strangers.md
 
 ROWS are published peaks of training, ANSWERS those of `paceline score`: of language models, and
 apart from them of what makes or reads pictures. Rows of quality A and B count, and of fits also
@@ -61,18 +61,19 @@ _NOT_ASKED = "Tables of denoisers, clips and detection were not asked in this ru
 _CAUSES = Path(__file__).with_name("strangers_causes.md")
 _HEADING = """# Strangers: how far a newcomer may trust the rest
 
-Published tables of training memory that no fit saw: what `paceline score` answers them, and what
-they measured. A newcomer's job is such a stranger. Each source is judged by the widths of intervals
-that the *other* sources give, and its rows by nothing that was fitted to them.
+Published tables of training memory: what `paceline score` answers them, and what they measured. A
+newcomer's job is such a stranger. Widths of intervals alone are fitted to such rows, and each source
+is judged by those that the *other* sources give. Rules of trainers were read in their code, often
+because a row of these was off.
 
 - *answered*: the share of rows that get a figure; the rest name a reason, below.
 - *ratio*: told over measured, in the middle; *median* and *p90*: how far off, either way.
 - *far*: rows that are more than {far:.0%} off.
 - *coverage*: the share inside its 80 % interval. 80 % is right; more is too wide, less too narrow.
 
-Of {as_of}, asked in one run; `python -m accuracy_memory.strangers` makes this page. Other questions
-have pages of their own: [time](strangers_time.md), [services](accuracy_services.md),
-[fits under a cap](accuracy_fits.md)."""
+`python -m accuracy_memory.strangers` makes this page. Asked on {as_of}.
+Other questions have pages of their own: [time](strangers_time.md),
+[services](accuracy_services.md), [fits under a cap](accuracy_fits.md)."""
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ def test_the_page_is_what_is_printed() -> None:
     """A day, each part under its heading, and pictures where they were asked."""
     rows = published({"a": [0.1] * 5, "b": [0.2] * 5})
     text = "\n".join(page_lines(rows, rows, as_of="a day, a commit"))
-    assert "Of a day, a commit, asked in one run" in text
+    assert "Asked on a day, a commit." in text
     parts = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert parts[0] == "Language models"
     assert "Pictures, clips and detection" in parts
