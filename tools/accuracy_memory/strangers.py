@@ -62,9 +62,9 @@ _CAUSES = Path(__file__).with_name("strangers_causes.md")
 _HEADING = """# Strangers: how far a newcomer may trust the rest
 
 Published tables of training memory: what `paceline score` answers them, and what they measured. A
-newcomer's job is such a stranger. Widths of intervals alone are fitted to such rows, and each source
-is judged by those that the *other* sources give. Rules of trainers were read in their code, often
-because a row of these was off.
+newcomer's job is such a stranger. Widths of intervals alone are fitted to such rows, and each
+source is judged by those that the *other* sources give. Rules of trainers were read in their code,
+often because a row of these was off.
 
 - *answered*: the share of rows that get a figure; the rest name a reason, below.
 - *ratio*: told over measured, in the middle; *median* and *p90*: how far off, either way.
