@@ -136,3 +136,11 @@ def test_a_count_that_no_model_has_is_refused_at_once(
     error = refused({"model_type": "llama", **settings}, tmp_path)
     assert error is not None
     assert said in str(error)
+
+
+@pytest.mark.parametrize("sizes", ["layers=1000000", "layers=two", "hidden=-64", "heads=0"])
+def test_sizes_that_no_transformer_has_are_refused_at_once(sizes: str) -> None:
+    with pytest.raises(
+        worker("torch_entries.request_errors").RequestError, match=f"{sizes} is not"
+    ):
+        trace_here(f"transformer:{sizes}")

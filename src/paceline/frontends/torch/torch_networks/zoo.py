@@ -273,6 +273,10 @@ _DEFAULTS = {
 }  # fmt: skip
 
 
+#: More layers than any transformer has; a million would be built for hours.
+_MOST_LAYERS = 4_096
+
+
 def sizes_taken(given):
     """The sizes of `transformer` that were not given, as taken: ``hidden=768, heads=12``."""
     spec = dict(_DEFAULTS, **given)
@@ -294,6 +298,10 @@ def transformer(**given):
             "unknown hyperparameter %s; known are %s" % (", ".join(unknown), ", ".join(_DEFAULTS))
         )
     spec = dict(_DEFAULTS, **given)
+    for name, most in (("layers", _MOST_LAYERS), ("hidden", None), ("heads", None)):
+        if type(spec[name]) is not int or not 1 <= spec[name] <= (most or spec[name]):
+            bound = "1 to %d" % most if most else "1 or more"
+            raise ValueError("%s=%s is not %s" % (name, spec[name], bound))
     if spec["hidden"] % spec["heads"] and not spec["head_size"]:
         raise ValueError(
             "hidden=%d is not a multiple of heads=%d" % (spec["hidden"], spec["heads"])
