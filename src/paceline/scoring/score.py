@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
-from paceline.catalog.naming.slices import num_slices
 from paceline.errors import PacelineError
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.scoring.answering import AskedRows, ask_cells
 from paceline.scoring.answers import Answer, write_answers
 from paceline.scoring.completion import read_published
 from paceline.scoring.jobs import Cell
-from paceline.scoring.naming.devices import possible_capacities, resolve_device
+from paceline.scoring.naming.devices import possible_capacities, resolve_device, stated_devices
 from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row
@@ -130,7 +129,7 @@ def ask_rows(
 def read_cell(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
     """A row with what it says and the device that it means; an answer with a reason if neither."""
     try:
-        row = replace(row, num_gpus=num_slices(row.gpu, row.num_gpus))
+        row = replace(row, num_gpus=stated_devices(catalog, row.gpu, row.num_gpus))
         reading = read_job(row)
         device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
         capacities = possible_capacities(catalog, row.gpu, row.gpu_memory_gb)

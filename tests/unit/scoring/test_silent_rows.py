@@ -111,3 +111,13 @@ def test_no_tokens_are_one(column):
     none, one = (answer(**(served | {column: said})) for said in ("0", "1"))
     assert none.throughput_mid is not None
     assert none == one
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stated", "count"),
+    [("TPU v3-8", "8", 4), ("TPU v3-8", "", 4), ("TPU v3", "8", 8), ("p4d.24xlarge", "", 8),
+     ("DGX H100", "", 8), ("DGX H100", "2", 2), ("A100", "", 1)],
+)  # fmt: skip
+def test_a_name_may_count_its_devices(gpu, stated, count):
+    found = read_cell(0, parse_row(LLAMA | {"gpu": gpu, "n_gpus": stated}), load_catalog())
+    assert found.row.num_devices == count

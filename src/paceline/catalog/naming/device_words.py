@@ -31,7 +31,7 @@ _COUNT = pattern(
     re.IGNORECASE,
 )
 #: Cores of a chip of those TPUs whose slices are named by cores.
-_CORES_PER_CHIP = 2
+CORES_PER_CHIP = 2
 _MEMORY = pattern(r"\b(\d+(?:\.\d+)?)\s*gb?\b", re.IGNORECASE)
 #: Words that decorate a name and never tell two devices apart.
 _DECORATION = pattern(
@@ -96,7 +96,7 @@ def without_count(name: str) -> tuple[str, int]:
     for device, match in _listed(name, counting):
         stated = {key: int(number) for key, number in match.groupdict().items() if number}
         if stated:
-            return device, stated.get("chips") or stated["cores"] // _CORES_PER_CHIP
+            return device, stated.get("chips") or stated["cores"] // CORES_PER_CHIP
     return name.strip(), 1
 
 

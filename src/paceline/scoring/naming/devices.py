@@ -8,8 +8,15 @@ from functools import lru_cache
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.lookup import find_devices
-from paceline.catalog.naming.device_words import has_memory, holds, states_memory, without_count
-from paceline.catalog.naming.slices import slice_memory_bytes, slice_of, without_slice
+from paceline.catalog.naming.device_words import (
+    CORES_PER_CHIP,
+    devices_in,
+    has_memory,
+    holds,
+    states_memory,
+    without_count,
+)
+from paceline.catalog.naming.slices import num_slices, slice_memory_bytes, slice_of, without_slice
 from paceline.errors import InvalidInputError, UnknownNameError
 
 #: Variants of a device have up to so many times the memory of others, sizes being rounded.
@@ -50,6 +57,28 @@ def possible_capacities(
     fitting = _fitting(_found(catalog, name), name, memory_gb)
     sizes = [device.capacity_bytes for device in fitting if device.capacity_bytes is not None]
     return (min(sizes), max(sizes)) if len(sizes) == len(fitting) else None
+
+
+def stated_devices(catalog: Catalog, name: str, stated: float | None) -> float | None:
+    """Devices of a job: as stated, else as many as the machine or slice of that name has.
+
+    Slices of TPUs that are named by their cores may count these in the column, too.
+
+    >>> from paceline.catalog.load import load_catalog
+    >>> for name, stated in (("TPU v3-8", 8), ("p4d.24xlarge", None), ("T4", 2)):
+    ...     print(stated_devices(load_catalog(), name, stated))
+    4.0
+    8.0
+    2
+    """
+    device, named = without_count(name)
+    if stated is None:
+        rented = (o.num_devices for o in catalog.offers if o.instance_type == name.lower())
+        count = max(named, devices_in(name), next(rented, 1))
+        return float(count) if count > 1 else None
+    if device.startswith("TPU") and 1 < named == stated / CORES_PER_CHIP:
+        return float(named)
+    return num_slices(name, stated)
 
 
 @lru_cache(maxsize=4096)
