@@ -19,7 +19,11 @@ from paceline.parallelism.split import SplitShape
 from paceline.scoring.assumed import Assumed, note_of, widening
 from paceline.scoring.naming.inference_ranks import WHOLE, split_of
 from paceline.scoring.naming.models import PublishedModel, UnresolvedRowError, resolve_model
-from paceline.scoring.naming.precisions import cache_format_of, resolve_precision
+from paceline.scoring.naming.precisions import (
+    cache_format_of,
+    names_adapters,
+    resolve_precision,
+)
 from paceline.scoring.naming.serving import Requests, note_on_host, requests_of
 from paceline.scoring.naming.software import inference_format_of, optimizer_kernel_of
 from paceline.scoring.naming.stated_lengths import decoding_steps
@@ -59,12 +63,11 @@ ENGINES = "vllm"
 _TUNED = re.compile(r"\btuned convolutions\b", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\boptimizer[=: ]\s*([\w-]+)", re.IGNORECASE)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
-_LORA = re.compile(r"\bq?lora\b", re.IGNORECASE)
 #: LLaMA-Adapter trains a few prompts per layer: as good as nothing beside the base, as LoRA does.
 _PROMPT_ADAPTER = re.compile(r"\badapter\b(?!.?v2)", re.IGNORECASE)
 _ADAPTER = re.compile(r"\badapter\b", re.IGNORECASE)
 _NARROW_WEIGHTS: dict[Literal["int4", "int8"], re.Pattern[str]] = {
-    "int4": re.compile(r"\b(nf4|fp4|int4|4-bit|awq|gptq)\b", re.IGNORECASE),
+    "int4": re.compile(r"\b(nf4|fp4|int4|4-?bit|awq|gptq|qlora)\b", re.IGNORECASE),
     "int8": re.compile(r"\bbnb\.int8\b|\b8-bit weights\b", re.IGNORECASE),
 }
 #: bitsandbytes multiplies one token with 4-bit weights in one kernel (`matmul_4bit` takes
@@ -338,9 +341,10 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
     Raises:
         UnresolvedRowError: Adapters on every dense layer, other than LoRA.
     """
-    found = (name for name, words in _NARROW_WEIGHTS.items() if words.search(row.flags))
-    weights = next(found, None)
-    if not row.task.startswith("train"):
+    trains = row.task.startswith("train")
+    said = f"{row.flags}; {row.precision}; {row.model}" if trains else row.flags
+    weights = next((name for name, words in _NARROW_WEIGHTS.items() if words.search(said)), None)
+    if not trains:
         in_kernels = bool(_ONE_TOKEN_KERNEL.search(row.flags)) and row.batch_per_gpu == 1
         quantised = replace(plain, precision=weights or "", widens_in_kernels=in_kernels)
         return quantised if weights else plain
@@ -353,7 +357,7 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
     has_prompts = bool(_PROMPT_ADAPTER.search(row.flags))
     if _ADAPTER.search(row.flags) and not has_prompts:
         raise UnresolvedRowError("adapters that scale every dense layer are not modelled")
-    if not (_LORA.search(row.flags) or has_prompts):
+    if not (names_adapters(row) or has_prompts):
         return plain
     adapters = next(fitting_lines("lora_defaults.csv", {"framework": row.framework}))
     return replace(

@@ -121,3 +121,20 @@ def test_no_tokens_are_one(column):
 def test_a_name_may_count_its_devices(gpu, stated, count):
     found = read_cell(0, parse_row(LLAMA | {"gpu": gpu, "n_gpus": stated}), load_catalog())
     assert found.row.num_devices == count
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [{"model": "Llama-2-13B QLoRA", "precision": "nf4"},
+     {"model": "Llama-2-13B", "precision": "4bit", "compiler_flags": "LoRA"}],
+)  # fmt: skip
+def test_adapters_stand_on_a_narrow_base(cells):
+    """Nothing is trained in 4 bits; what a row of LoRA states is how its base is kept."""
+    how = reading(**cells).configuration
+    assert how.precision == "bf16"
+    assert how.frozen_weights == "int4"
+    assert how.lora_rank > 0
+
+
+def test_full_training_in_4_bits_has_no_answer():
+    assert "nothing is trained in `int4`" in answer(precision="nf4").reason

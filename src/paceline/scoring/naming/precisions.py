@@ -23,6 +23,7 @@ _CACHE = re.compile(
 )
 _NARROW_CACHE = re.compile(r"fp8|e[45]m[23]|int8|8-?bit", re.IGNORECASE)
 _SIXTEEN = ("fp16", "bf16")
+_LORA = re.compile(r"\bq?lora\b", re.IGNORECASE)
 #: Weights of 8 bits that are widened before they are multiplied.
 _WIDENED = {"int8-full": "int8"}
 
@@ -42,10 +43,17 @@ def resolve_precision(row: Row) -> str:
         raise UnresolvedRowError(
             f"the precision `{stated}` is not known" if stated else "no precision"
         )
-    if precision in _SIXTEEN and not row.task.startswith("train"):
+    if row.task.startswith("train"):
+        precision = "bf16" if precision == "int4" and names_adapters(row) else precision
+    elif precision in _SIXTEEN:
         return format_of_name(row.model) or precision
     is_silent = precision == "fp32" and "tf32" not in stated.lower()
     return "tf32" if is_silent and _has_tf32(row.framework) else precision
+
+
+def names_adapters(row: Row) -> bool:
+    """Whether the flags of a row or the name of its model say LoRA, whose base may be narrow."""
+    return _LORA.search(f"{row.flags}; {row.model}") is not None
 
 
 def cache_format_of(row: Row) -> CacheFormat:
