@@ -219,7 +219,7 @@ def _passes(model: PublishedModel, row: Row, task: Task, batch: float) -> float:
 def on_device(job: Reading, device: Device) -> Reading:
     """The job as frameworks run it there: TF32 is plain FP32 where no unit has it.
 
-    Inference in FP16 runs in the other format of 16 bits where units have that alone. Engines keep
+    FP16 runs in the other format of 16 bits where units have that alone. Engines keep
     narrow weights where no unit multiplies them, and widen them on the way. Modules for
     the edge have power modes, and rows do not say which was set. PyTorch without a release is no
     older than the device. What is neither a GPU nor a CPU runs whole graphs.
@@ -229,7 +229,7 @@ def on_device(job: Reading, device: Device) -> Reading:
     job = _in_graphs(_no_older_than(job, device), device)
     peaks = device.peak_flop_per_s
     instead = {"tf32": "fp32"}
-    if job.task == "infer" and "bf16" in peaks:
+    if "bf16" in peaks:
         instead["fp16"] = "bf16"
     if job.configuration.is_served:
         instead |= _WIDENED
