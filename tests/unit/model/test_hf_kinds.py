@@ -150,3 +150,18 @@ def test_a_codec_of_sound_is_run_on_a_second_and_trained_by_nobody_here():
     assert flop_of(one.graph, OpKind.CONV, 1, 1) > 1e9
     with pytest.raises(worker("torch_entries.request_errors").RequestError, match="discriminators"):
         trace_here("hf:encodec-24khz")
+
+
+def test_texts_are_compared_with_sounds():
+    """CLAP: RoBERTa on 512 tokens, and a Swin of 27.5 M on 64 × 64 patches of a sound.
+
+    Swin-T has 4.5 GFLOP of products on 56 × 56 patches (arXiv:2103.14030, table 1), in MAC, and
+    the sounds of CLAP are pictures of 256 × 256.
+    """
+    workload = trace_here("hf:clap-htsat", task="infer")
+    assert workload.sample_unit == "sequences"
+    (one,) = workload.passes
+    text = 12 * (2 * 512 * 12 * 768**2 + 4 * 512**2 * 768)
+    sound = 2 * 4.5e9 * (64 / 56) ** 2
+    products = sum(flop_of(one.graph, kind, 1, 512) for kind in (OpKind.MATMUL, OpKind.ATTENTION))
+    assert products == pytest.approx(text + sound, rel=0.01)

@@ -4,6 +4,7 @@
 """
 
 import csv
+import importlib
 import json
 import re
 import sys
@@ -92,6 +93,26 @@ def test_a_name_that_is_none_has_neighbours(entry, near):
     assert isinstance(error, UnknownNameError)
     assert f"`{near}`" in error.hint
     assert "--help" not in error.hint
+
+
+@pytest.mark.parametrize("entry", ["hf:qwen3-8b", "hf:qwen3-8b,num_hidden_layers=2"])
+def test_a_listed_name_that_a_library_has_not_asks_for_a_newer_one(entry, monkeypatch):
+    """It was said to be no name at all, and to be like names of other models."""
+    mapping = importlib.import_module("transformers.models.auto.configuration_auto")
+    monkeypatch.delitem(mapping.CONFIG_MAPPING_NAMES, "qwen3")
+    error = error_of(entry)
+    assert isinstance(error, InvalidInputError)
+    assert "the transformers of `python` has no `qwen3`" in str(error)
+    assert "`python -m pip install -U transformers`" in error.hint
+    assert "--python PATH" in error.hint
+
+
+def test_what_a_library_fails_at_is_not_the_users_own():
+    event = {"kind": "raised", "message": "AttributeError: 'NoneType'", "details": "no frames"}
+    assert "another release of transformers" in reported_error(event, "hf:gpt2", "python").hint
+    assert "another release of timm" in reported_error(event, "timm:resnet18", "python").hint
+    assert "your model's own" in reported_error(event, "train:build", "python").hint
+    assert "your model's own" in reported_error(event, "hf:my/config.json", "python").hint
 
 
 def test_a_model_type_that_is_none_has_neighbours(tmp_path):

@@ -18,7 +18,7 @@ from typing import IO, Any
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError, close_names
 from paceline.model.names import front_ends as table
 from paceline.model.names.front_ends import FRONT_ENDS, FrontEnd, front_end_of
-from paceline.model.names.registry import known_models
+from paceline.model.names.registry import known_models, names_of, origin_of
 from paceline.values import dataclass
 
 #: Code that traces models of PyTorch, in the Python that has it.
@@ -265,12 +265,8 @@ def reported_error(
 ) -> InvalidInputError | UnknownNameError | WorkerError:
     """The error that a worker's closing event stands for."""
     kind, message = event.get("kind"), str(event.get("message", ""))
-    scheme = entry.partition(":")[0]
     if kind == "unknown-model":
-        names = json.loads(message)
-        return UnknownNameError.from_name(
-            "model", names["name"], names["known"], command=_LISTS.get(scheme, _LISTS[""])
-        )
+        return _unknown(entry, json.loads(message), interpreter)
     if kind == "size":
         refused = json.loads(message)
         return InvalidInputError(f"`{entry}`: {refused['said']}", hint=refused["hint"])
@@ -285,6 +281,28 @@ def reported_error(
     if kind == "no-module":
         hint = _meant(entry) + hint
     return InvalidInputError(f"`{entry}`: {message}", hint=hint)
+
+
+def _unknown(
+    entry: str, names: Mapping[str, Any], interpreter: str
+) -> InvalidInputError | UnknownNameError:
+    """Of a name that is listed here, the library there is too old; of all others, what is near."""
+    name, library = names["name"], _library_of(entry.partition(",")[0])
+    if library:
+        return InvalidInputError(
+            f"`{entry}`: the {library} of `{interpreter}` has no `{name}`",
+            hint=f"install a newer one, `{interpreter} -m pip install -U {library}`, or name "
+            "another Python with --python PATH",
+        )
+    command = _LISTS.get(entry.partition(":")[0], _LISTS[""])
+    return UnknownNameError.from_name("model", name, names["known"], command=command)
+
+
+def _library_of(entry: str) -> str:
+    """The library that a listed name is of; empty for all that is not listed, or of no library."""
+    scheme = entry.partition(":")[0]
+    is_listed = scheme in _LISTS and entry in names_of(origin_of(entry)).entries
+    return _LIBRARIES.get(scheme, scheme) if is_listed else ""
 
 
 def _meant(entry: str) -> str:
@@ -304,6 +322,8 @@ def _hint_of(entry: str, message: str, traceback: str) -> str:
     found = next(known, None)
     if found is not None:
         return found
+    if library := _library_of(entry):
+        return _OF_LIBRARY % library
     is_ours = [file.startswith(str(FRONT_ENDS)) for file in _FRAME.findall(traceback)]
     return _CALLS if message.startswith("TypeError") and is_ours[-1:] == [True] else _RAISED
 
@@ -330,6 +350,10 @@ _CALLS = (
     "first returned"
 )
 _RAISED = "the traceback above is your model's own; correct it, or its inputs"
+_OF_LIBRARY = (
+    "another release of %s may do: name its Python with --python PATH; or name a function of "
+    "yours that builds the model, `MODULE:FUNCTION`"
+)
 _READS_VALUES = (
     "the traceback above shows where it reads values that a trace has not (whole numbers, truth "
     "values): trace a step that does not decide by them, or keep sizes as numbers of the program"
@@ -357,6 +381,8 @@ _KNOWN: Sequence[tuple[str, str]] = (
         "`device=x.device`, or register it as a buffer of the module",
     ),
 )
+#: The library of a scheme that has another name.
+_LIBRARIES: Mapping[str, str] = {"hf": "transformers"}
 #: What lists the names of a scheme.
 _LISTS: Mapping[str, str] = {
     "": "paceline models",
@@ -384,6 +410,8 @@ _HINTS: Mapping[str, str] = {
     "`dynamic_shapes={'x': {0: torch.export.Dim('batch')}}`",
     "no-file": "give the path of a file that is there, as its exporter wrote it",
     "no-program": "export it again with the torch of this Python, or name its Python with --python",
+    "no-class": "install a newer transformers in that Python, or name another with --python PATH; "
+    "without `architectures` in its config.json the library's own class is taken",
     "bad-config": "give the config.json of a model of transformers, or the folder that holds it",
     "bad-keras": "docs/how-to/models-of-keras.md lists what is read; export a model with code of "
     "its own to ONNX or a SavedModel by `model.export`, or build it of layers of Keras",

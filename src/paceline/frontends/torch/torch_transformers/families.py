@@ -45,6 +45,8 @@ _HEADS = (
 _WHOLE = ("image", "features")
 #: What is said of the loss of recognisers, whose paths through the labels depend on values.
 _FRAME_BY_FRAME = "a loss of every frame, not of paths"
+#: What is said of models that compare texts with sounds (CLAP, arXiv:2211.06687, section 3.2).
+_WITH_SOUND = "%g s of sound beside each text"
 
 #: What a model type learns where it reads a value back: no sequence is padded, no token is below
 #: zero, no token attends to all others.
@@ -252,7 +254,7 @@ def _from_settings(transformers, stated_settings):
     if class_name is None or not hasattr(transformers, class_name):
         version = transformers.__version__
         message = "transformers %s has no class `%s`" % (version, class_name or model_type)
-        raise RequestError("bad-config", message)
+        raise RequestError("no-class", message)
     return getattr(transformers, class_name), config, stated_settings
 
 
@@ -336,6 +338,9 @@ class HfSubject(Subject):
         sees = is_on_text and request and request["task"] == "train"
         self._sight = sight(model, image_size) if sees else None
         self.taken = _FRAME_BY_FRAME if _is_for(model, "CTC") else ""
+        self._heard = _heard(model.config) if self.main_input == "input_ids" else None
+        if self._heard:
+            self.taken = _WITH_SOUND % (self._heard[1] / _FRAMES_PER_S)
         if self._sight:
             self.taken, self.usual_length = self._sight.taken(), self._sight.usual_length
             self.shortest, self.side = self._sight.num_tokens + 1, image_size
@@ -414,6 +419,8 @@ class HfSubject(Subject):
         if takes_both and vision and not is_on_text:
             size = vision.image_size
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
+        if self._heard:
+            given["input_features"] = torch.empty((batch, *self._heard), device="meta")
         if "past_values_padding" in self._forward_names:
             given["past_values_padding"] = tokens(batch, *self.shape)
             given["freq"] = tokens(batch, 1)
@@ -511,6 +518,14 @@ def _sound(main, shape, config):
         return ""
     frames, channels = max(shape), min(shape)
     return "%g s of sound (%d frames of %d)" % (frames / _FRAMES_PER_S, frames, channels)
+
+
+def _heard(config):
+    """Shape of the sound that is compared with a text, as a picture of its frames; mostly None."""
+    sound = getattr(config, "audio_config", None)
+    if not hasattr(sound, "spec_size"):
+        return None
+    return (sound.patch_embed_input_channels, _FRAMES, sound.num_mel_bins)
 
 
 def _is_another_side(config, image_size):
