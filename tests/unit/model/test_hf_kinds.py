@@ -165,3 +165,13 @@ def test_texts_are_compared_with_sounds():
     sound = 2 * 4.5e9 * (64 / 56) ** 2
     products = sum(flop_of(one.graph, kind, 1, 512) for kind in (OpKind.MATMUL, OpKind.ATTENTION))
     assert products == pytest.approx(text + sound, rel=0.01)
+
+
+def test_a_reader_of_pages_looks_at_them():
+    """LayoutLMv3, base: 512 words and 14 × 14 patches with a mark, in 12 layers of 768."""
+    workload = trace_here("hf:layoutlmv3-base", task="infer")
+    (one,) = workload.passes
+    tokens = 512 + 14**2 + 1
+    layers = 12 * (2 * tokens * 12 * 768**2 + 4 * tokens**2 * 768)
+    products = sum(flop_of(one.graph, kind, 1, 512) for kind in (OpKind.MATMUL, OpKind.ATTENTION))
+    assert products == pytest.approx(layers, rel=0.005)

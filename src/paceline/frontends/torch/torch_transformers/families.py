@@ -47,6 +47,8 @@ _WHOLE = ("image", "features")
 _FRAME_BY_FRAME = "a loss of every frame, not of paths"
 #: What is said of models that compare texts with sounds (CLAP, arXiv:2211.06687, section 3.2).
 _WITH_SOUND = "%g s of sound beside each text"
+#: What is said of readers of pages, which look at them too (LayoutLMv3, arXiv:2204.08387, 3.1).
+_WITH_PAGE = "a page of %d×%d beside each text"
 
 #: What a model type learns where it reads a value back: no sequence is padded, no token is below
 #: zero, no token attends to all others.
@@ -339,6 +341,9 @@ class HfSubject(Subject):
         self._sight = sight(model, image_size) if sees else None
         self.taken = _FRAME_BY_FRAME if _is_for(model, "CTC") else ""
         self._heard = _heard(model.config) if self.main_input == "input_ids" else None
+        self._page = _page(model.config)
+        if self._page:
+            self.taken = _WITH_PAGE % (self._page, self._page)
         if self._heard:
             self.taken = _WITH_SOUND % (self._heard[1] / _FRAMES_PER_S)
         if self._sight:
@@ -416,8 +421,8 @@ class HfSubject(Subject):
         vision = getattr(self.model.config, "vision_config", None)
         takes_both = self.main_input == "input_ids" and "pixel_values" in self._forward_names
         is_on_text = self.kind == "language" and may_look(self.model.config)
-        if takes_both and vision and not is_on_text:
-            size = vision.image_size
+        size = getattr(vision, "image_size", None) or self._page
+        if takes_both and size and not is_on_text:
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
         if self._heard:
             given["input_features"] = torch.empty((batch, *self._heard), device="meta")
@@ -526,6 +531,11 @@ def _heard(config):
     if not hasattr(sound, "spec_size"):
         return None
     return (sound.patch_embed_input_channels, _FRAMES, sound.num_mel_bins)
+
+
+def _page(config):
+    """Side of the picture of a page that a reader of its words looks at; mostly 0."""
+    return config.input_size if getattr(config, "visual_embed", False) else 0
 
 
 def _is_another_side(config, image_size):
