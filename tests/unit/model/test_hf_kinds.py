@@ -175,3 +175,11 @@ def test_a_reader_of_pages_looks_at_them():
     layers = 12 * (2 * tokens * 12 * 768**2 + 4 * tokens**2 * 768)
     products = sum(flop_of(one.graph, kind, 1, 512) for kind in (OpKind.MATMUL, OpKind.ATTENTION))
     assert products == pytest.approx(layers, rel=0.005)
+
+
+def test_a_classifier_of_texts_learns_a_class_of_each():
+    """MobileBERT was given a class of every token, and refused them."""
+    small = "hf:mobilebert,num_hidden_layers=2"
+    (step,), (forward,) = trace_here(small).passes, trace_here(small, task="infer").passes
+    learnt, read = (flop_of(one.graph, OpKind.MATMUL, 2, 64) for one in (step, forward))
+    assert learnt == pytest.approx(read, rel=1e-6)

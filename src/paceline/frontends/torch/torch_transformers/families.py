@@ -408,7 +408,8 @@ class HfSubject(Subject):
         """Shape of what is to be answered: a class of an item, of its pixels, of its tokens."""
         if _is_for(self.model, "SEMANTIC_SEGMENTATION"):
             return (batch, *self.shape[1:])
-        return (batch,) if self.kind in _WHOLE else (batch, seq)
+        is_whole = self.kind in _WHOLE or _is_for(self.model, "SEQUENCE_CLASSIFICATION")
+        return (batch,) if is_whole else (batch, seq)
 
     def _add_text(self, given, batch, seq):
         """The second input of encoder-decoders and of models of two modalities."""
