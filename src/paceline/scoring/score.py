@@ -66,10 +66,14 @@ def score_rows(
         InvalidInputError: The table cannot be read, or the answers cannot be written.
     """
     rows = read_published(rows_path)
-    given = predict_rows(
+    answers: dict[int, Answer] = {}
+    for asked in ask_rows(
         rows, catalog=catalog, python=python, cache_folder=cache_folder, calibration=calibration,
         on_progress=on_progress,
-    )  # fmt: skip
+    ):  # fmt: skip
+        steps = simulate(asked.jobs, asked.machines, calibration=asked.calibration)
+        answers |= asked.answers(steps)
+    given = [answers[index] for index in range(len(rows))]
     write_answers(out_path, rows, given)
     return _summary(given)
 

@@ -12,6 +12,7 @@ from paceline.app.api import planning as api
 from paceline.app.command_line import Argument, Option
 from paceline.app.option_table import asks
 from paceline.app.output import Answer, Asked
+from paceline.app.requests.plan_request import read_calibration
 from paceline.errors import InvalidInputError
 
 
@@ -63,8 +64,12 @@ def _explained(
 def _scored(
     rows: Path, out: Path, python: str | None, facts: Sequence[Path], calibration: Path | None
 ) -> Answer:
-    summary = api.score(
-        rows, out, python=python, facts=facts, calibration=calibration,
+    from paceline.catalog.load import load_catalog
+    from paceline.scoring.score import score_rows
+
+    summary = score_rows(
+        rows, out, catalog=load_catalog(tuple(facts)), python=python,
+        calibration=read_calibration(calibration),
         on_progress=lambda line: print(line, file=sys.stderr),
     )  # fmt: skip
     abstained = "\n".join(f"  {count:>6}  {reason}" for reason, count in summary.abstentions[:12])
