@@ -41,5 +41,6 @@ def as_shared(cell: Cell, workload: Workload, catalog: Catalog, calibration: Cal
         return cell
     weights = float(steps.parameter_bytes[0])
     sharing = "fsdp" if reading.task == "train" else f"tp={needed_tensor(cell, weights)}"
-    row = replace(cell.row, parallelism=sharing)
+    note = "; ".join(filter(None, (cell.row.note, f"one device has no room: taken as {sharing}")))
+    row = replace(cell.row, parallelism=sharing, note=note)
     return replace(cell, row=row, reading=on_device(read_job(row), cell.device))

@@ -63,6 +63,8 @@ def test_devices_share_what_one_cannot_hold():
     assert silent.step_mid_s == pytest.approx(sharded.step_mid_s, rel=1e-6)
     assert silent.memory_mid_bytes == pytest.approx(sharded.memory_mid_bytes, rel=1e-6)
     assert copies.memory_mid_bytes > 2 * silent.memory_mid_bytes
+    assert "one device has no room: taken as fsdp" in silent.note
+    assert sharded.note == copies.note == ""
 
 
 def test_devices_that_hold_a_model_each_share_nothing():
