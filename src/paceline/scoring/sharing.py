@@ -34,13 +34,24 @@ def as_shared(cell: Cell, workload: Workload, catalog: Catalog, calibration: Cal
     ample = workload.num_parameters * _AMPLE_BYTES[reading.task]
     if ample <= cell.capacities_bytes[0] or reading.configuration.lora_rank:
         return cell
-    alone = replace(cell, row=replace(cell.row, num_gpus=1.0, global_batch=None))
-    asked = row_job(alone, workload, catalog)
-    steps = simulate([asked.job], [asked.machine], calibration=calibration)
-    if steps.memory_low_bytes[0] <= cell.capacities_bytes[1]:
+    sharing = _sharing(cell, workload, catalog, calibration)
+    if not sharing:
         return cell
-    weights = float(steps.parameter_bytes[0])
-    sharing = "fsdp" if reading.task == "train" else f"tp={needed_tensor(cell, weights)}"
     note = "; ".join(filter(None, (cell.row.note, f"one device has no room: taken as {sharing}")))
     row = replace(cell.row, parallelism=sharing, note=note)
     return replace(cell, row=row, reading=on_device(read_job(row), cell.device))
+
+
+def _sharing(cell: Cell, workload: Workload, catalog: Catalog, calibration: Calibration) -> str:
+    """How devices share what one of them has no room for; empty where it has.
+
+    An engine keeps of its requests what there is room for; of training all has to fit.
+    """
+    alone = replace(cell, row=replace(cell.row, num_gpus=1.0, global_batch=None))
+    asked = row_job(alone, workload, catalog)
+    steps = simulate([asked.job], [asked.machine], calibration=calibration)
+    if cell.reading.task == "train":
+        assert cell.capacities_bytes is not None
+        return "fsdp" if steps.memory_low_bytes[0] > cell.capacities_bytes[1] else ""
+    degree = needed_tensor(cell, float(steps.parameter_bytes[0])) if workload.generates else 1
+    return f"tp={degree}" if degree > 1 else ""

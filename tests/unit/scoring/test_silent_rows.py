@@ -83,6 +83,13 @@ def test_an_engine_shares_what_one_device_cannot_hold():
     assert silent.step_mid_s == pytest.approx(stated.step_mid_s, rel=1e-6)
 
 
+def test_an_engine_whose_weights_have_room_is_not_shared():
+    served = {"task": "infer", "framework": "vLLM", "precision": "fp8", "n_gpus": "4"}
+    found = answer(model="Llama 3 70B", gpu="H200", batch_per_gpu="32", seq_len="", **served)
+    assert found.fits == "yes"
+    assert "no room" not in found.note
+
+
 @pytest.mark.parametrize("unit", ["total tokens/sec", "tokens per second", "tok/s"])
 def test_words_around_a_unit_do_not_count(unit):
     assert answer(unit=unit).throughput_mid == pytest.approx(answer().step_mid_s ** -1 * 2048)
