@@ -59,6 +59,7 @@ def possible_capacities(
     return (min(sizes), max(sizes)) if len(sizes) == len(fitting) else None
 
 
+@lru_cache(maxsize=4096)
 def stated_devices(catalog: Catalog, name: str, stated: float | None) -> float | None:
     """Devices of a job: as stated, else as many as the machine or slice of that name has.
 
