@@ -66,11 +66,11 @@ def stated_devices(catalog: Catalog, name: str, stated: float | None) -> float |
     Slices of TPUs that are named by their cores may count these in the column, too.
 
     >>> from paceline.catalog.load import load_catalog
-    >>> for name, stated in (("TPU v3-8", 8), ("p4d.24xlarge", None), ("T4", 2)):
+    >>> for name, stated in (("TPU v3-8", 8.0), ("p4d.24xlarge", None), ("T4", 2.0)):
     ...     print(stated_devices(load_catalog(), name, stated))
     4.0
     8.0
-    2
+    2.0
     """
     device, named = without_count(name)
     if stated is None:
